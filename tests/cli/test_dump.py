@@ -10,7 +10,7 @@ import pytest
 
 from seglog.cli.dump import log_text
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.storage.offline import inspect
+from seglog.storage.offline import batch_reading
 from tests.cli.logs import write_index, write_log, write_time_index
 from tests.cli.made_logs import legacy_message, some_log
 from tests.cli.run import Run
@@ -133,7 +133,7 @@ def test_chunks_of_a_few_batches_give_the_same_text(run: Run, tmp_path: Path, mo
     for options in ((), ("--deep-iteration",), ("--print-data-log",), ("--print-data-log", "--skip-record-metadata")):
         whole = run("dump", *options, log)
         with monkeypatch.context() as patch:
-            patch.setattr(log_text, "read_chunks", partial(inspect.read_chunks, size=1000))
+            patch.setattr(log_text, "read_chunks", partial(batch_reading.read_chunks, size=1000))
             assert run("dump", *options, log) == whole
         assert not options or "is followed by" in whole.err
 

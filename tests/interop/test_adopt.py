@@ -9,7 +9,7 @@ from typing import Final
 from seglog.core.types import TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.adopt import Adopted, StagedPart, StagingWriter, adopt, staged_at
+from seglog.storage.adopt import AdoptResult, StagedPart, StagingWriter, adopt, staged_at
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.offline.findings import has_damage
 from seglog.storage.offline.verify import verify
@@ -21,7 +21,7 @@ _SMALL: Final = ["--config", "segment.bytes=1048576", "--config", "segment.index
 _NOW: Final = 1_790_000_000_000
 
 
-def job(directory: LogDir, number: int, tasks: list[dict[int, list[bytes]]]) -> Adopted:
+def job(directory: LogDir, number: int, tasks: list[dict[int, list[bytes]]]) -> AdoptResult:
     """Each task writes its records of each partition of topic t."""
     parts = []
     for task, partitions in enumerate(tasks):

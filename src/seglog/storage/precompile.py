@@ -25,7 +25,7 @@ def warm() -> None:
     from seglog.records.partition_kernels import warm_partitioner
     from seglog.storage.compaction.compiled_cleaner import CompiledMap
     from seglog.storage.offline.scan import scan
-    from seglog.storage.offline.table_batches import Stretch, iter_table_batches
+    from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 
     fs = OsFs()
     with tempfile.TemporaryDirectory(prefix="seglog-warm-") as directory:
@@ -37,7 +37,7 @@ def warm() -> None:
         fs.write(log, data)
         for batch in scan(partition):
             encode_columns(batch.select(["key", "value", "headers"]))
-        for _ in iter_table_batches(fs, Stretch(log), Selection(keys=(b"key",))):
+        for _ in iter_table_batches(fs, FileRange(log), Selection(keys=(b"key",))):
             pass
         for walked in walk_batches(bytes(data), check_records=True):
             check_compressed(bytes(data), walked.table)

@@ -14,7 +14,7 @@ import seglog
 from seglog.core.fs import OsFs
 from seglog.records.record import NewRecord
 from seglog.spark.jobs import diff as job
-from seglog.storage.offline.compare import REPLICAS, Kind
+from seglog.storage.offline.compare import REPLICAS, RangeKind
 from seglog.storage.offline.compare_directories import compare_directories
 from tests.cli.run import Run, run_here
 from tests.spark.brokers import Brokers
@@ -61,7 +61,7 @@ def test_pieces_of_a_job_come_to_what_the_engine_finds(
     found = job.diff(spark, planned, rules=REPLICAS, progress=told.append)
     assert found == expected
     assert [len(pair.cuts(OsFs(), 1000)) > 5 for pair in planned] == [True, True, False]
-    assert {one.kind for one in found[0].findings} == {Kind.SAME, Kind.LAYOUT, Kind.DIFFERS}
+    assert {one.kind for one in found[0].findings} == {RangeKind.SAME, RangeKind.LAYOUT, RangeKind.DIFFERS}
     assert sum(told) == size
     rows = job.differences_frame(spark, found).collect()
     assert [(row.partition, row.first, row.fields) for row in rows if row.topic == "t"] == [

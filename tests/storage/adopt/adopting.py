@@ -11,7 +11,7 @@ from seglog.core.fs import Fs
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.adopt import NO_INTAKE, Adopted, Intake, StagedPart, StagingWriter, adopt, staged_at
+from seglog.storage.adopt import NO_INTAKE, AdoptResult, Intake, StagedPart, StagingWriter, adopt, staged_at
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
 from seglog.storage.offline.findings import Finding, Severity
@@ -80,7 +80,7 @@ def run_job(
     application: str = "query:q",
     version: int = 0,
     intake: Intake = NO_INTAKE,
-) -> Adopted:
+) -> AdoptResult:
     """Stage what the tasks have for their partitions, and adopt all of it."""
     parts = [
         stage(directory, payloads, job=job, task=f"{number}", partition=partition)

@@ -111,7 +111,7 @@ def test_parts_that_are_not_what_they_say(change: str) -> None:
         fs.write(path, data[:-400] + bytes(400))
     given = part._replace(segments=(first, *rest))
     reasons = {
-        "size": "its task has written", "records": "records where its task has written", "name": "begins at record 7",
+        "size": "its task has written", "records": "records but its task has written", "name": "begins at record 7",
         "elsewhere": "not in t-0/.seglog/staging/job/<task>", "missing": "is missing",
         "cut": "under the smallest|ends in a batch",
     }  # fmt: skip
@@ -124,7 +124,7 @@ def test_a_compacted_topic_takes_keys_only() -> None:
     directory.create_topic("t", 1, SMALL)
     unseen = stage(directory, texts("a", 40), job="job", task="0", partition=T)
     directory.alter_config("t", {"cleanup.policy": "compact"})
-    refused(directory, [unseen], InvalidRecordError, "compacted, and nobody has looked")
+    refused(directory, [unseen], InvalidRecordError, "compacted, and it is not known")
     directory.alter_config("t", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.9})
     config = directory.log("t").config
     for has_keys, ok in ((False, False), (True, True)):
@@ -241,7 +241,7 @@ def test_a_refused_partition_gets_its_part_when_it_is_repaired(count: int) -> No
         assert found(directory.log("u")) == texts("b", 60)
         with pytest.raises(DamagedPartitionError):
             directory.log("t")
-        with pytest.raises(AdoptError, match="job job is adopted but for t-0, which is refused"):
+        with pytest.raises(AdoptError, match="job job is adopted except for t-0, which did not load"):
             run_job(directory, [{TopicPartition("u", 0): texts("c", 3)}], job="next", version=1)
         assert collect_orphans(directory) == 1
         remove_job(directory, "job")

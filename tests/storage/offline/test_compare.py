@@ -21,7 +21,18 @@ from seglog.records.compression import compress
 from seglog.records.record import NewRecord, Record, encode_records
 from seglog.storage.offline import compare as compare_module
 from seglog.storage.offline.batch_boundaries import SegmentBytes
-from seglog.storage.offline.compare import COPY, REPLICAS, Finding, Kind, Rules, Side, Verdict, compare, judge, merge
+from seglog.storage.offline.compare import (
+    COPY,
+    REPLICAS,
+    CompareRules,
+    CompareVerdict,
+    Comparison,
+    RangeKind,
+    Side,
+    compare,
+    judge,
+    merge,
+)
 from seglog.storage.offline.compare_directories import Until, compare_directories, pairs
 from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
@@ -138,17 +149,17 @@ def make(fs: MemoryFs, name: str, batches: list[Batch], rng: Random) -> Made:
     return Made(batches, Side(tuple(segments), min(end, start + rng.choice((0, 0, 0, 2, 7))), end))
 
 
-def spans(finding: Finding, offsets: set[int]) -> bool:
+def spans(finding: Comparison, offsets: set[int]) -> bool:
     return offsets.issuperset(range(finding.first, finding.end))
 
 
-def expected(left: Made, right: Made, rules: Rules) -> list[Finding]:
+def expected(left: Made, right: Made, rules: CompareRules) -> list[Comparison]:
     """What there is to say, in no order that matters, of each batch or record by itself."""
 
     def key(batch: Batch) -> bytes:
         return (batch if rules.epochs else batch._replace(epoch=0)).encode()
 
-    found: list[Finding] = []
+    found: list[Comparison] = []
     loose: list[dict[int, tuple[Batch, Record]]] = []
     damaged: list[set[int]] = []
     for mine, other, lacking in ((left, right, "right"), (right, left, "left")):
@@ -162,37 +173,41 @@ def expected(left: Made, right: Made, rules: Rules) -> list[Finding]:
                 continue
             if twin is not None and key(twin) == key(batch):
                 begin = max(batch.base, min(left.side.log_start, right.side.log_start))
-                found += [Finding(Kind.SAME, begin, behind, count)] if mine is left else []
+                found += [Comparison(RangeKind.SAME, begin, behind, count)] if mine is left else []
             elif not count:
-                found.append(Finding(Kind.LAYOUT, begin, behind, 0))
+                found.append(Comparison(RangeKind.LAYOUT, begin, behind, 0))
             elif behind <= other.side.log_start or begin >= other.side.log_end:
                 place = "start" if behind <= other.side.log_start else "end"
-                found.append(Finding(Kind.MISSING, begin, behind, count, side=lacking, place=place))
+                found.append(Comparison(RangeKind.MISSING, begin, behind, count, side=lacking, place=place))
             elif batch.is_damaged:
-                found.append(Finding(Kind.DAMAGED, begin, behind, count, side="left" if mine is left else "right"))
+                found.append(
+                    Comparison(RangeKind.DAMAGED, begin, behind, count, side="left" if mine is left else "right")
+                )
                 unknown |= set(range(begin, behind))
             else:
                 records |= {one.offset: (batch, one) for one in batch.records if one.offset >= mine.side.log_start}
         loose.append(records)
         damaged.append(unknown)
-    found = [one for one in found if one.kind is not Kind.LAYOUT or not any(spans(one, some) for some in damaged)]
+    found = [one for one in found if one.kind is not RangeKind.LAYOUT or not any(spans(one, some) for some in damaged)]
     loose = [{at: one for at, one in loose[n].items() if at not in damaged[1 - n]} for n in (0, 1)]
     for at in loose[0].keys() | loose[1].keys():
         if at in loose[0] and at in loose[1]:
             (ours, mine_), (theirs_, its) = loose[0][at], loose[1][at]
             fields = [name for name in ("value", "key", "timestamp") if getattr(mine_, name) != getattr(its, name)]
             fields += ["epoch"] if rules.epochs and ours.epoch != theirs_.epoch else []
-            found.append(Finding(Kind.DIFFERS if fields else Kind.LAYOUT, at, at + 1, 1, tuple(fields)))
+            found.append(Comparison(RangeKind.DIFFERS if fields else RangeKind.LAYOUT, at, at + 1, 1, tuple(fields)))
             continue
         number = 0 if at in loose[0] else 1
         side = (right, left)[number].side
         place = "start" if at < side.log_start else "end" if at >= side.log_end else "inside"
         keyless = int(place == "inside" and loose[number][at][1].key is None)
-        found.append(Finding(Kind.MISSING, at, at + 1, 1, side=("right", "left")[number], place=place, keyless=keyless))
+        found.append(
+            Comparison(RangeKind.MISSING, at, at + 1, 1, side=("right", "left")[number], place=place, keyless=keyless)
+        )
     return found
 
 
-def totals(findings: Iterable[Finding]) -> dict[Class, tuple[int, int, int, int]]:
+def totals(findings: Iterable[Comparison]) -> dict[Class, tuple[int, int, int, int]]:
     """For each class of them records, keyless, first and end: neighbours that were joined come to the same."""
     found: dict[Class, tuple[int, int, int, int]] = {}
     for one in findings:
@@ -203,7 +218,7 @@ def totals(findings: Iterable[Finding]) -> dict[Class, tuple[int, int, int, int]
 
 
 @given(st.integers(0, 1 << 40), st.sampled_from([REPLICAS, COPY]))
-def test_what_is_found_is_what_the_model_says_however_it_is_cut(seed: int, rules: Rules) -> None:
+def test_what_is_found_is_what_the_model_says_however_it_is_cut(seed: int, rules: CompareRules) -> None:
     case()
     rng, fs = Random(seed), MemoryFs()
     batches = source(rng)
@@ -223,7 +238,7 @@ def test_what_is_found_is_what_the_model_says_however_it_is_cut(seed: int, rules
     pieces = [compare(fs, left.side, right.side, *piece, rules) for piece in pairwise(cuts)]
     joined = list(merge(one for piece in pieces for one in piece))
     assert [one._replace(reason="") for one in joined] == [one._replace(reason="") for one in whole]
-    assert all(one.reason for one in joined if one.kind is Kind.DAMAGED)
+    assert all(one.reason for one in joined if one.kind is RangeKind.DAMAGED)
 
 
 def log_dir(
@@ -244,7 +259,7 @@ VALUES = [b"v%d" % at for at in range(10)]
 
 
 def told(
-    left: str, right: str, rules: Rules = COPY, *, topics: Sequence[str] = (), until: Until = "highWatermark"
+    left: str, right: str, rules: CompareRules = COPY, *, topics: Sequence[str] = (), until: Until = "highWatermark"
 ) -> list[str]:
     found = compare_directories(left, right, rules=rules, topics=topics, until=until)
     return [str(one) for one in found if not one.is_fine]
@@ -254,17 +269,17 @@ def test_copies_that_are_fine_and_copies_that_are_not(tmp_path: Path) -> None:
     left = log_dir(tmp_path / "left", VALUES)
     same = log_dir(tmp_path / "same", VALUES, epoch=3)
     (found,) = compare_directories(left, same, rules=COPY)
-    assert (found.verdict, found.findings) == (Verdict.SAME, [Finding(Kind.SAME, 0, 10, 10)])
+    assert (found.verdict, found.findings) == (CompareVerdict.SAME, [Comparison(RangeKind.SAME, 0, 10, 10)])
     zipped = log_dir(tmp_path / "zipped", VALUES, codec="gzip")
     (found,) = compare_directories(left, zipped, rules=COPY)
-    assert (found.verdict, found.is_fine, found.differences) == (Verdict.LAYOUT, True, [])
+    assert (found.verdict, found.is_fine, found.differences) == (CompareVerdict.LAYOUT, True, [])
     wrong = log_dir(tmp_path / "wrong", [*VALUES[:7], b"wrong", *VALUES[8:]])
     assert told(left, wrong) == ["t-0: different, first at offset 7"]
     shorter = log_dir(tmp_path / "shorter", VALUES[:6])
     assert told(left, shorter) == []  # the copy says that it has six
     assert told(left, shorter, until="logEnd") == ["t-0: different, first at offset 6"]
     (found,) = compare_directories(left, shorter, rules=COPY, until="logEnd")
-    assert found.differences == [Finding(Kind.MISSING, 6, 10, 4, side="right", place="end")]
+    assert found.differences == [Comparison(RangeKind.MISSING, 6, 10, 4, side="right", place="end")]
 
 
 def test_replicas_have_the_same_bytes_of_the_same_topic(tmp_path: Path) -> None:
@@ -275,7 +290,7 @@ def test_replicas_have_the_same_bytes_of_the_same_topic(tmp_path: Path) -> None:
     assert told(left, right, replicas) == []
     newer = log_dir(tmp_path / "newer", VALUES, epoch=1)
     (found_,) = compare_directories(left, newer, rules=replicas)
-    assert found_.differences == [Finding(Kind.DIFFERS, 0, 10, 10, ("epoch",))]
+    assert found_.differences == [Comparison(RangeKind.DIFFERS, 0, 10, 10, ("epoch",))]
     assert told(left, log_dir(tmp_path / "zipped", VALUES, codec="gzip"), replicas) == [
         "t-0: same records in other batches, first at offset 0"
     ]
@@ -291,16 +306,16 @@ def test_what_compaction_took_is_told_from_what_was_lost() -> None:
     thin = make(fs, "thin", [batch._replace(records=batch.records[2:]), tail], rng).side._replace(log_start=0)
     found = compare(fs, whole, thin, 0, 4)
     assert found == [
-        Finding(Kind.MISSING, 0, 2, 2, side="right", place="inside"),
-        Finding(Kind.LAYOUT, 2, 3, 1),
-        Finding(Kind.SAME, 3, 4, 1),
+        Comparison(RangeKind.MISSING, 0, 2, 2, side="right", place="inside"),
+        Comparison(RangeKind.LAYOUT, 2, 3, 1),
+        Comparison(RangeKind.SAME, 3, 4, 1),
     ]
-    assert judge(found) is Verdict.COMPACTED
+    assert judge(found) is CompareVerdict.COMPACTED
     assert not judge(found).is_fine(REPLICAS)
     assert judge(found).is_fine(REPLICAS._replace(compaction=False))
     unkeyed = batch._replace(records=tuple(one._replace(key=None) for one in batch.records))
     lossy = make(fs, "lossy", [unkeyed, tail], rng).side._replace(log_start=0)
-    assert judge(compare(fs, lossy, thin, 0, 4)) is Verdict.DIFFERENT
+    assert judge(compare(fs, lossy, thin, 0, 4)) is CompareVerdict.DIFFERENT
 
 
 def test_bytes_that_their_crc_does_not_hold_are_never_the_same(tmp_path: Path) -> None:
@@ -310,9 +325,9 @@ def test_bytes_that_their_crc_does_not_hold_are_never_the_same(tmp_path: Path) -
     data[-2] ^= 1
     log.write_bytes(data)
     (found,) = compare_directories(left, right, rules=COPY)
-    assert (found.verdict, found.is_fine, found.first_difference) == (Verdict.DAMAGED, False, 8)
+    assert (found.verdict, found.is_fine, found.first_difference) == (CompareVerdict.DAMAGED, False, 8)
     (damage,) = found.differences
-    assert damage[:6] == (Kind.DAMAGED, 8, 10, 2, (), "right")
+    assert damage[:6] == (RangeKind.DAMAGED, 8, 10, 2, (), "right")
     assert re.search(r"right/t-0/0+\.log, position \d{3}.*CRC", damage.reason)
 
 
@@ -334,14 +349,14 @@ def test_sizes_that_are_damaged_end_what_can_be_compared_of_a_piece(tmp_path: Pa
     ends = 11 if last else 12
     (found,) = compare_directories(left, right, rules=COPY)
     same, damage = found.findings
-    assert same == Finding(Kind.SAME, 0, 8, 8)
-    assert damage[:6] == (Kind.DAMAGED, 8, ends, 0, (), "right")
+    assert same == Comparison(RangeKind.SAME, 0, 8, 8)
+    assert damage[:6] == (RangeKind.DAMAGED, 8, ends, 0, (), "right")
     assert damage.reason.startswith(f"{file}, position {fifth}")
     (pair,) = pairs(OsFs(), left, right)
     assert pair.left is not None
     assert pair.right is not None
     (behind,) = compare(OsFs(), pair.left.side, pair.right.side, 10, 11, COPY)
-    assert behind[:6] == (Kind.DAMAGED, 10, 11, 0, (), "right")
+    assert behind[:6] == (RangeKind.DAMAGED, 10, 11, 0, (), "right")
 
 
 def test_which_partitions_are_pairs(tmp_path: Path) -> None:
@@ -350,7 +365,7 @@ def test_which_partitions_are_pairs(tmp_path: Path) -> None:
         directory.create_topic("more")
         directory.log("more").append_records([NewRecord(b"v")])
     found = [(str(one.pair.partition), one.verdict) for one in compare_directories(left, right, rules=COPY)]
-    assert found == [("more-0", Verdict.DIFFERENT), ("t-0", Verdict.SAME)]
+    assert found == [("more-0", CompareVerdict.DIFFERENT), ("t-0", CompareVerdict.SAME)]
     assert told(left, right, topics=["t"]) == []
     assert told(f"{left}/t-0", f"{right}/t-0") == []
     with pytest.raises(UnknownTopicError, match=r"neither .*left nor .*right has a topic 'nix'"):
@@ -380,7 +395,7 @@ def test_a_log_is_cut_into_pieces_of_even_size(tmp_path: Path) -> None:
 
 def test_what_differs_too_often_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_module, "MOST_FINDINGS", 3)
-    many = [Finding(kind, at, at + 1, 1) for at in range(20) for kind in (Kind.SAME, Kind.LAYOUT)]
+    many = [Comparison(kind, at, at + 1, 1) for at in range(20) for kind in (RangeKind.SAME, RangeKind.LAYOUT)]
     found = compare_module.join(many)
     assert found[:3] == many[:3]
-    assert found[3:] == [Finding(Kind.LAYOUT, 1, 20, 19), Finding(Kind.SAME, 2, 20, 18)]
+    assert found[3:] == [Comparison(RangeKind.LAYOUT, 1, 20, 19), Comparison(RangeKind.SAME, 2, 20, 18)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.storage.log.epochs import LeaderEpochs
-from seglog.storage.offline.replica_choice import Replica, agreed, choose
+from seglog.storage.offline.replica_choice import ReplicaFiles, agreed, choose
 from tests.cases import case
 
 NODES = 3
@@ -43,10 +43,10 @@ class Node:
             self.append(record)
         self.high = max(self.high, min(leader.high, len(self.log)))
 
-    def files(self) -> Replica:
+    def files(self) -> ReplicaFiles:
         epochs = self.epochs.copy()
         epochs.truncate_from_start(self.start)
-        return Replica(self.name, self.start, len(self.log), self.checkpoint, epochs)
+        return ReplicaFiles(self.name, self.start, len(self.log), self.checkpoint, epochs)
 
 
 class Cluster:
@@ -201,8 +201,8 @@ def test_where_two_replicas_agree_is_where_their_records_do(steps: list[Step]) -
             assert shared == agreed(other.files(), one.files())
 
 
-def replica(name: str, start: int, end: int, claimed: int | None, *epochs: tuple[int, int]) -> Replica:
-    return Replica(name, start, end, claimed, LeaderEpochs(epochs))
+def replica(name: str, start: int, end: int, claimed: int | None, *epochs: tuple[int, int]) -> ReplicaFiles:
+    return ReplicaFiles(name, start, end, claimed, LeaderEpochs(epochs))
 
 
 def test_without_a_high_watermark_the_latest_epoch_is_read_and_not_the_longest_log() -> None:

@@ -30,7 +30,7 @@ from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted
 from seglog.storage.offline import table_batches
 from seglog.storage.offline.scan import scan
 from seglog.storage.offline.scan_start import offset_at_time, start_position
-from seglog.storage.offline.table_batches import Stretch, iter_table_batches
+from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import KafkaVersion
@@ -274,7 +274,7 @@ def test_a_size_that_the_file_does_not_hold_is_not_read(tmp_path: Path) -> None:
 def test_chunks_may_end_anywhere(tmp_path_factory: pytest.TempPathFactory, count: int, per: int, chunk: int) -> None:
     case()
     path = write_segment(tmp_path_factory.mktemp("log") / "web-0", 0, numbered(0, count, per))
-    found = iter_table_batches(OsFs(), Stretch(str(path)), Selection(("offset",)), chunk_bytes=chunk)
+    found = iter_table_batches(OsFs(), FileRange(str(path)), Selection(("offset",)), chunk_bytes=chunk)
     assert pa.Table.from_batches(found).column("offset").to_pylist() == list(range(count))
 
 

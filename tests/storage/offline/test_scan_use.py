@@ -22,7 +22,7 @@ from seglog.core.fs import OsFs
 from seglog.records.batch import read_header
 from seglog.records.column_decoding import Selection
 from seglog.storage.offline.scan import scan
-from seglog.storage.offline.table_batches import Stretch, iter_table_batches
+from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from tests.storage.offline.written_segments import numbered, offsets, write_segment
 
 # Files that change meanwhile
@@ -95,7 +95,7 @@ def test_an_empty_log_has_a_schema(tmp_path: Path) -> None:
 def test_a_stretch_is_what_a_spark_task_reads(partition: Path) -> None:
     path = partition / "00000000000000000012.log"
     size = read_header(path.read_bytes()).size
-    found = iter_table_batches(OsFs(), Stretch(str(path), size, 3 * size), Selection(("offset",), low=16))
+    found = iter_table_batches(OsFs(), FileRange(str(path), size, 3 * size), Selection(("offset",), low=16))
     assert pa.Table.from_batches(found).column("offset").to_pylist() == [16, 17, 18, 19, 20]
 
 

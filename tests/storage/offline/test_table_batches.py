@@ -19,7 +19,7 @@ from seglog.records.column_decoding import Selection
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.offline import table_batches
-from seglog.storage.offline.table_batches import Stretch, iter_decoded
+from seglog.storage.offline.table_batches import FileRange, iter_decoded
 from tests.cases import case
 
 CHUNK: Final = 4096
@@ -43,7 +43,7 @@ def _batches(sizes: list[int], codec: Codec) -> list[bytearray]:
 
 
 def _offsets(log: Path, start: int, wanted: Selection, *, is_checked: bool = True) -> list[int]:
-    stretch = Stretch(str(log), start, is_checked=is_checked)
+    stretch = FileRange(str(log), start, is_checked=is_checked)
     found: list[int] = []
     for part in iter_decoded(OsFs(), stretch, wanted, chunk_bytes=CHUNK):
         if part.rows is not None:
@@ -66,7 +66,7 @@ def test_reads_any_batch_size_from_any_start(
     wanted = Selection(columns=("offset",), low=low, high=high)
     assert _offsets(log, start, wanted) == list(range(low, high))
     if start:
-        with pytest.raises(OffsetOutOfRangeError, match="written anew"):
+        with pytest.raises(OffsetOutOfRangeError, match="was replaced"):
             _offsets(log, start, wanted._replace(low=3 * at - 1, high=3 * at + 1))
 
 
@@ -107,7 +107,7 @@ def test_reads_a_chunk_or_one_larger_batch_at_a_time(tmp_path: Path) -> None:
     log = tmp_path / f"{0:020d}.log"
     log.write_bytes(b"".join(batches))
     fs = _Reads()
-    for _ in iter_decoded(fs, Stretch(str(log), len(batches[0])), Selection(low=3), chunk_bytes=CHUNK):
+    for _ in iter_decoded(fs, FileRange(str(log), len(batches[0])), Selection(low=3), chunk_bytes=CHUNK):
         pass
     assert max(fs.sizes) == max(map(len, batches))
     assert sum(fs.sizes) < 3 * os.path.getsize(log)

@@ -25,7 +25,7 @@ from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, read_header
 from seglog.records.java_text import int32, int64, optional_long
 from seglog.storage.formats.paths import INDEX, LOG
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
-from seglog.storage.offline.inspect import read_chunks
+from seglog.storage.offline.batch_reading import read_chunks
 
 _WARM_BYTES: Final = 8192
 """The end of an index, which Kafka searches first (``AbstractIndex.java``)."""

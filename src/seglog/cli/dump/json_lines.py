@@ -31,8 +31,8 @@ from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entr
 from seglog.storage.log.producers import decode_snapshot
 from seglog.storage.log.reads import AbortedFilter
 from seglog.storage.log.transaction_index import decode_aborted
-from seglog.storage.offline.inspect import Chunk, read_chunks
-from seglog.storage.offline.transaction_state import Committed, committed
+from seglog.storage.offline.batch_reading import Chunk, read_chunks
+from seglog.storage.offline.transaction_state import TransactionState, read_transactions
 
 _Fields = dict[str, object]
 
@@ -181,7 +181,7 @@ class _RecordDump:
         self._fs = fs
         self._out = out
         self._read_committed = read_committed
-        self._known: dict[str, Committed] = {}
+        self._known: dict[str, TransactionState] = {}
         self.damage = 0
 
     def log(self, path: str) -> None:
@@ -198,11 +198,11 @@ class _RecordDump:
         except CorruptError as error:
             self._report(error.at(file=path))
 
-    def _bounds(self, directory: str) -> Committed:
+    def _bounds(self, directory: str) -> TransactionState:
         if not self._read_committed:
-            return Committed((), None)
+            return TransactionState((), None)
         if directory not in self._known:
-            self._known[directory] = committed(self._fs, directory)
+            self._known[directory] = read_transactions(self._fs, directory)
         return self._known[directory]
 
     def _chunk(self, chunk: Chunk, path: str, prefix: str, aborted: AbortedFilter, end: int | None) -> bool:

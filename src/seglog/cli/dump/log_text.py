@@ -31,7 +31,7 @@ from seglog.records.batch import (
     read_header,
 )
 from seglog.records.java_text import boolean, int64
-from seglog.storage.offline.inspect import Chunk, read_chunks
+from seglog.storage.offline.batch_reading import Chunk, read_chunks
 
 _CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP_NAMES: Final = ("CreateTime", "LogAppendTime")

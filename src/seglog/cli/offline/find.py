@@ -13,7 +13,7 @@ from seglog.core.fs import OsFs
 from seglog.core.utf8 import decode_utf8
 from seglog.records.compression import Codec
 from seglog.storage.formats.paths import is_partition
-from seglog.storage.offline.lookup import Found, Lookup, Step, find_offset, find_timestamp
+from seglog.storage.offline.lookup import Lookup, LookupStep, RecordLocation, find_offset, find_timestamp
 
 _SHOWN_CHARACTERS = 60
 
@@ -54,12 +54,12 @@ def find(
     return FINE
 
 
-def _step_text(number: int, step: Step) -> str:
+def _step_text(number: int, step: LookupStep) -> str:
     facts = "  ".join(f"{name}={'-' if value is None else value}" for name, value in step.facts.items())
     return f"{number}. {step.what}: {step.why}\n     {facts}"
 
 
-def _found_text(found: Found) -> str:
+def _found_text(found: RecordLocation) -> str:
     record, batch = found.record, found.batch
     codec = Codec(batch.codec).name.lower()
     lines = [

@@ -16,7 +16,7 @@ from seglog.core.types import INTERNAL_TOPICS
 from seglog.records.compression import Codec
 from seglog.storage.formats.checkpoints import encode_id
 from seglog.storage.formats.paths import LOG, is_set_aside, list_segments
-from seglog.storage.offline.survey import PartitionFacts, SegmentFacts, survey_partition
+from seglog.storage.offline.survey import PartitionSurvey, SegmentSurvey, survey_partition
 
 _FACTS: Final = ("NEXT", "RECORDS", "BATCHES", "SIZE", "FIRST", "LAST", "FORMAT", "CODECS")
 _COLUMNS: Final = ("PARTITION", "SEGMENT", *_FACTS)
@@ -50,13 +50,13 @@ def ls(
     return DAMAGE if damage else FINE
 
 
-def _survey(fs: Fs, directory: str, *, exclude_internal: bool) -> tuple[list[PartitionFacts], list[CorruptError]]:
+def _survey(fs: Fs, directory: str, *, exclude_internal: bool) -> tuple[list[PartitionSurvey], list[CorruptError]]:
     """The partitions and their damage. An incomplete tail is not damage: a writer may be about to complete it."""
     paths = expand_partitions(fs, directory)
     if exclude_internal:
         paths = [path for path in paths if not _is_internal(path)]
     sizes = [fs.stat(segment.log).size for path in paths for segment in list_segments(fs, path)]
-    found: list[PartitionFacts] = []
+    found: list[PartitionSurvey] = []
     damage: list[CorruptError] = []
     with progress("reading", sum(sizes)) as advance:
         for path in paths:
@@ -87,21 +87,21 @@ def _set_aside(fs: Fs, directory: str) -> list[str]:
     return [name for name in fs.listdir(directory) if is_set_aside(name)]
 
 
-def _rows(partition: PartitionFacts) -> list[list[object]]:
+def _rows(partition: PartitionSurvey) -> list[list[object]]:
     name = _name(partition)
     return [[name, segment.base_offset, *_cells(segment)] for segment in partition.segments]
 
 
-def _summary(partition: PartitionFacts) -> list[list[object]]:
+def _summary(partition: PartitionSurvey) -> list[list[object]]:
     total = partition.total
     return [[_name(partition), len(partition.segments), total.base_offset, *_cells(total)]]
 
 
-def _name(partition: PartitionFacts) -> str:
+def _name(partition: PartitionSurvey) -> str:
     return str(partition.topic_partition or os.path.basename(partition.path))
 
 
-def _cells(segment: SegmentFacts) -> list[object]:
+def _cells(segment: SegmentSurvey) -> list[object]:
     return [
         segment.next_offset,
         "?" if segment.records is None else segment.records,
@@ -114,7 +114,7 @@ def _cells(segment: SegmentFacts) -> list[object]:
     ]
 
 
-def _totals(found: list[PartitionFacts]) -> str:
+def _totals(found: list[PartitionSurvey]) -> str:
     topics = len({partition.topic_partition.topic for partition in found if partition.topic_partition})
     segments = sum(len(partition.segments) for partition in found)
     size = sum(partition.total.size for partition in found)
@@ -123,7 +123,7 @@ def _totals(found: list[PartitionFacts]) -> str:
     )
 
 
-def _document(directory: str, found: list[PartitionFacts], set_aside: list[str]) -> dict[str, object]:
+def _document(directory: str, found: list[PartitionSurvey], set_aside: list[str]) -> dict[str, object]:
     return {
         "directory": directory,
         "topics": len({partition.topic_partition.topic for partition in found if partition.topic_partition}),
@@ -144,7 +144,7 @@ def _document(directory: str, found: list[PartitionFacts], set_aside: list[str])
     }
 
 
-def _segment_fields(segment: SegmentFacts) -> dict[str, object]:
+def _segment_fields(segment: SegmentSurvey) -> dict[str, object]:
     return {
         "baseOffset": segment.base_offset,
         "nextOffset": segment.next_offset,

@@ -10,10 +10,10 @@ import typer
 from seglog.cli.options import check_choice
 from seglog.cli.output import DAMAGE, FINE, Out, count, progress, show_table
 from seglog.cli.spark.session import Conf, Json, Master, Topics, check_paths, session
-from seglog.storage.offline.compare import COPY, REPLICAS, Finding, Kind
+from seglog.storage.offline.compare import COPY, REPLICAS, Comparison, RangeKind
 
 if TYPE_CHECKING:
-    from seglog.storage.offline.compare_directories import Compared, Until
+    from seglog.storage.offline.compare_directories import PairComparison, Until
 
 
 def diff(
@@ -66,7 +66,7 @@ def diff(
     return FINE if is_fine else DAMAGE
 
 
-def as_document(compared: Compared) -> dict[str, Any]:
+def as_document(compared: PairComparison) -> dict[str, Any]:
     """``end`` of a range is exclusive. ``records`` counts all records compared, equal or not."""
     pair = compared.pair
     return {
@@ -86,8 +86,8 @@ def as_document(compared: Compared) -> dict[str, Any]:
                 "first": one.first,
                 "end": one.end,
                 "records": one.records,
-                **({"missingIn": one.side, "place": one.place} if one.kind is Kind.MISSING else {}),
-                **({"damagedIn": one.side, "reason": one.reason} if one.kind is Kind.DAMAGED else {}),
+                **({"missingIn": one.side, "place": one.place} if one.kind is RangeKind.MISSING else {}),
+                **({"damagedIn": one.side, "reason": one.reason} if one.kind is RangeKind.DAMAGED else {}),
                 **({"fields": list(one.fields)} if one.fields else {}),
             }
             for one in compared.differences
@@ -95,7 +95,7 @@ def as_document(compared: Compared) -> dict[str, Any]:
     }
 
 
-def _show(out: Out, compared: list[Compared], limit: int) -> None:
+def _show(out: Out, compared: list[PairComparison], limit: int) -> None:
     rows = [
         (
             one.pair.partition,
@@ -123,14 +123,14 @@ def _show(out: Out, compared: list[Compared], limit: int) -> None:
     out.line(f"{count(len(compared), 'partition')}: {different or 'none'} different")
 
 
-def sentence(finding: Finding) -> str:
+def sentence(finding: Comparison) -> str:
     """
-    >>> sentence(Finding(Kind.DIFFERS, 5, 7, 2, ("value", "epoch")))
+    >>> sentence(Comparison(RangeKind.DIFFERS, 5, 7, 2, ("value", "epoch")))
     'offsets 5 to 6: 2 records with another value, epoch'
-    >>> sentence(Finding(Kind.MISSING, 9, 10, 1, side="left", place="end"))
+    >>> sentence(Comparison(RangeKind.MISSING, 9, 10, 1, side="left", place="end"))
     'offset 9: 1 record missing in the left log, which ends earlier'
-    >>> sentence(Finding(Kind.DAMAGED, 9, 12, 3, side="right", reason="b/t-0/0.log, position 7: stored CRC 1 is not 2"))
-    'offsets 9 to 11: damaged in the right log: b/t-0/0.log, position 7: stored CRC 1 is not 2'
+    >>> sentence(Comparison(RangeKind.DAMAGED, 9, 12, 3, side="right", reason="b/t-0/0.log: damage"))
+    'offsets 9 to 11: damaged in the right log: b/t-0/0.log: damage'
     """
     where = f"offset {finding.first}" if finding.end - finding.first == 1 else (
         f"offsets {finding.first} to {finding.end - 1}"
@@ -138,7 +138,7 @@ def sentence(finding: Finding) -> str:
     records = count(finding.records, "record")
     if finding.fields:
         return f"{where}: {records} with another {', '.join(finding.fields)}"
-    if finding.kind is Kind.DAMAGED:
+    if finding.kind is RangeKind.DAMAGED:
         return f"{where}: damaged in the {finding.side} log: {finding.reason}"
     if not finding.side:
         return f"{where}: {records} the same, in other batches"

@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from seglog.core.fs import OsFs
 from seglog.spark.jobs.driver import Path, Progress, watched
 from seglog.spark.runtime.worker_gc import freeze_imports
-from seglog.storage.offline.compare import REPLICAS, Finding, Kind, Rules, Side, compare, join
-from seglog.storage.offline.compare_directories import STRETCH, Compared, Pair, Until, missing_whole, pairs
+from seglog.storage.offline.compare import REPLICAS, CompareRules, Comparison, RangeKind, Side, compare, join
+from seglog.storage.offline.compare_directories import (
+    STRETCH,
+    PairComparison,
+    PartitionPair,
+    Until,
+    missing_whole,
+    pairs,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,27 +49,31 @@ class _PairPiece(NamedTuple):
 
 def plan(
     left: Path, right: Path, *, topics: str | Sequence[str] = (), until: Until = "highWatermark"
-) -> tuple[list[Pair], int]:
+) -> tuple[list[PartitionPair], int]:
     """What there is to compare, and how many bytes that are; see `seglog.storage.offline.compare_directories.pairs`."""
     chosen = [topics] if isinstance(topics, str) else topics
     found = list(pairs(OsFs(), os.fspath(left), os.fspath(right), topics=chosen, until=until))
     return found, _size(found)
 
 
-def _size(planned: Iterable[Pair]) -> int:
+def _size(planned: Iterable[PartitionPair]) -> int:
     both = [(pair.left, pair.right) for pair in planned if pair.left is not None and pair.right is not None]
     return sum(segment.size for replicas in both for one in replicas for segment in one.side.segments)
 
 
 def diff(
-    spark: SparkSession, planned: Sequence[Pair], *, rules: Rules = REPLICAS, progress: Progress | None = None
-) -> list[Compared]:
+    spark: SparkSession,
+    planned: Sequence[PartitionPair],
+    *,
+    rules: CompareRules = REPLICAS,
+    progress: Progress | None = None,
+) -> list[PairComparison]:
     """Compare what was `plan`ned. ``progress`` is told how many more bytes were dealt with.
 
     What is damaged is a finding. Raises OSError, and `JobFailedError` if a worker fails.
     """
     orders = list(_orders(planned))
-    found: list[list[Finding]] = [[] for _ in planned]
+    found: list[list[Comparison]] = [[] for _ in planned]
     if orders:
         tasks = min(len(orders), max(_TASKS_PER_CORE * spark.sparkContext.defaultParallelism, len(orders) // 64))
         with watched(spark, _size(planned), tasks, progress):
@@ -71,23 +82,25 @@ def diff(
         for number, findings in pieces:
             found[number] = join(chain(found[number], findings))
     return [
-        Compared(pair, findings or missing_whole(pair), rules) for pair, findings in zip(planned, found, strict=True)
+        PairComparison(pair, findings or missing_whole(pair), rules)
+        for pair, findings in zip(planned, found, strict=True)
     ]
 
 
-def differences_frame(spark: SparkSession, compared: Sequence[Compared]) -> DataFrame:
+def differences_frame(spark: SparkSession, compared: Sequence[PairComparison]) -> DataFrame:
     """The differences as a table of `SCHEMA`, by partition and offset."""
     rows = [
-        (*one.pair.partition, each.kind.value, each.side if each.kind is Kind.MISSING else None, each.place or None,
+        (*one.pair.partition, each.kind.value,
+         each.side if each.kind is RangeKind.MISSING else None, each.place or None,
          each.first, each.end, each.records, list(each.fields),
-         each.side if each.kind is Kind.DAMAGED else None, each.reason or None)
+         each.side if each.kind is RangeKind.DAMAGED else None, each.reason or None)
         for one in compared
         for each in one.differences
     ]  # fmt: skip
     return spark.createDataFrame(rows, SCHEMA)
 
 
-def _orders(planned: Sequence[Pair]) -> Iterator[_PairPiece]:
+def _orders(planned: Sequence[PartitionPair]) -> Iterator[_PairPiece]:
     fs = OsFs()
     for number, pair in enumerate(planned):
         if pair.left is None or pair.right is None:
@@ -96,7 +109,7 @@ def _orders(planned: Sequence[Pair]) -> Iterator[_PairPiece]:
             yield _PairPiece(number, pair.left.side.within(first, end), pair.right.side.within(first, end), first, end)
 
 
-def _compare(orders: Iterable[_PairPiece], rules: Rules) -> Iterator[tuple[int, list[Finding]]]:
+def _compare(orders: Iterable[_PairPiece], rules: CompareRules) -> Iterator[tuple[int, list[Comparison]]]:
     """In a worker."""
     fs = OsFs()
     for number, left, right, first, end in orders:

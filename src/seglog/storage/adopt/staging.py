@@ -1,12 +1,12 @@
-"""Segments of a job that no log has yet: written under the partition's ``.seglog``, their offsets counted from zero.
+"""Staged segments of a job: written under the partition's ``.seglog``, with offsets from zero, for a later adoption.
 
 ::
 
     <topic>-<n>/.seglog/staging/<job>/<task>/00000000000000000000.log .index .timeindex
                                              00000000000000081920.log …
 
-What a batch must be, and what it is made into, is decided by the same code as in an append
-(`seglog.storage.log.batch_placement`), so that an adopted log has the batches that an appended one would have.
+The code of an append (`seglog.storage.log.batch_placement`) checks and converts batches, so an adopted log has the same
+batches as an appended one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 
 class StagedSegment(NamedTuple):
-    """A finished segment; its file's ``name`` says how many records of the task come before it.
+    """A finished segment. Its file's ``name`` is the number of records of the task before it.
 
     ``size`` is in bytes, ``max_timestamp`` -1 where no record has one.
     """
@@ -53,7 +53,7 @@ class StagedSegment(NamedTuple):
 
 
 class StagedPart(NamedTuple):
-    """What one task has written for one partition; ``directory`` is relative to the log directory.
+    """The output of one task for one partition; ``directory`` is relative to the log directory.
 
     ``keyed``: every record is known to have a key, as a compacted topic demands.
     """
@@ -83,12 +83,12 @@ class StagedPart(NamedTuple):
         return sum(segment.size for segment in self.segments)
 
     def to_json(self) -> dict[str, object]:
-        """As an object that ``json.dumps`` takes."""
+        """An object for ``json.dumps``."""
         return {**self._asdict(), "segments": [list(segment) for segment in self.segments]}
 
     @classmethod
     def from_json(cls, content: Mapping[str, object]) -> Self:
-        """The reverse of `to_json`; `AdoptError` if it is none of those."""
+        """The reverse of `to_json`; `AdoptError` for any other object."""
         try:
             topic, partition, directory = content["topic"], content["partition"], content["directory"]
             segments, keyed = content["segments"], content["keyed"]
@@ -115,14 +115,14 @@ def _segment(fields: object) -> StagedSegment:
 
 
 def check_name(name: str, what: str) -> str:
-    """A job's or task's name is a directory's; `AdoptError` where it cannot be."""
+    """Check a job's or task's name, which becomes a directory; `AdoptError` if it cannot."""
     if not _NAME.fullmatch(name):
         raise AdoptError(f"{what} {name[:140]!r}: 1 to 128 of the characters a-z A-Z 0-9 . _ -, not beginning with '.'")
     return name
 
 
 def staged_at(partition: TopicPartition, job: str, task: str) -> str:
-    """Where a task writes for a partition, relative to the log directory. ``task`` must be of this attempt only.
+    """The directory of a task's segments, relative to the log directory. ``task`` must be unique to the attempt.
 
     >>> staged_at(TopicPartition("web", 3), "job-1", "7-0-c0ffee")
     'web-3/.seglog/staging/job-1/7-0-c0ffee'
@@ -131,17 +131,17 @@ def staged_at(partition: TopicPartition, job: str, task: str) -> str:
 
 
 class StagingWriter:
-    """Writes one task's records of one partition; for one thread.
+    """Writes one task's records for one partition; not for several threads.
 
-    The files are made with the first record, in directories that are made as well, all but the partition's own.
-    `AdoptError` if that is not there: the topic was deleted. A failing disk is an OSError; `discard` then.
+    The first record creates the files and their directories below the partition's. Raises `AdoptError` if the partition
+    is missing, because the topic was deleted, and OSError if the disk fails; then call `discard`.
     """
 
     def __init__(self, fs: Fs, clock: Clock, directory: str, config: LogConfig, *, has_keys: bool = False) -> None:
-        """``directory`` is the absolute path of what `staged_at` says, ``config`` the topic's.
+        """``directory`` is the absolute path of `staged_at`, ``config`` the topic's.
 
-        ``has_keys``: the caller has seen that every record has a key. Without it a compacted topic's records are
-        decoded one by one to look, which costs fifty times as much as all else here.
+        ``has_keys``: the caller has checked that every record has a key. Without it the records of a compacted topic
+        are decoded one by one, which costs fifty times as much as everything else here.
         """
         self._fs = fs
         self._clock = clock
@@ -156,10 +156,10 @@ class StagingWriter:
         self.next_offset = 0
 
     def append(self, data: Buffer) -> None:
-        """Take whole batches; their own base offsets count for nothing: these go on from `next_offset`.
+        """Append whole batches. Their base offsets are ignored: offsets continue from `next_offset`.
 
-        Raises a subclass of `AppendError`, or `CorruptBatchError`, where an append would, and for batches of a
-        producer or transaction: their state is not adopted. Then nothing of ``data`` was written.
+        Raises a subclass of `AppendError`, or `CorruptBatchError`, if an append would, and for batches of a producer
+        or transaction, whose state is not adopted. Then no part of ``data`` was written.
         """
         if self._closed:
             raise LogClosedError(f"{self.directory} is finished")
@@ -174,7 +174,9 @@ class StagingWriter:
             out, headers = place_all(data, offset, 0, config, Origin.BULK, now_ms)
         for header in headers:
             if header.producer_id >= 0 or header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
-                raise InvalidRecordError("a batch of a producer or transaction cannot be staged: nobody would know it")
+                raise InvalidRecordError(
+                    "a batch of a producer or transaction cannot be staged: the log would not know its state"
+                )
             if header.size > config.segment_bytes:
                 raise RecordListTooLargeError(f"a batch of {header.size} bytes; a segment takes {config.segment_bytes}")
         if not self._fits(len(out), headers) and len(headers) > 1:
@@ -245,7 +247,7 @@ class StagingWriter:
         segment.close(write=False)
 
     def finish(self) -> list[StagedSegment]:
-        """Close the files; they are on the disk then. None, and no directory, where nothing was appended."""
+        """Fsync and close the files. Returns [] and leaves no directory if nothing was appended."""
         if not self._closed:
             self._end_segment()
             if self._done:
@@ -254,7 +256,7 @@ class StagingWriter:
         return list(self._done)
 
     def discard(self) -> None:
-        """Remove what was written, finished or not."""
+        """Remove all files, finished or not."""
         self._closed = True
         if self._segment is not None:
             self._segment.close(write=False)

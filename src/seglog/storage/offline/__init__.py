@@ -1,1 +1,1 @@
-"""Log directories read, verified and repaired without opening them: they may be in use, or damaged."""
+"""Reads, verifies and repairs log directories without opening them: they may be in use or damaged."""

@@ -1,7 +1,7 @@
-"""Where batches start in a segment's file: by its sparse index, checked against the log, else by hopping over headers.
+"""Finds batch boundaries in a segment's file: by its sparse index, checked against the log, or by walking headers.
 
-Nothing is decoded here and nothing is changed. The directory may be one that a broker is writing at this moment: the
-last segment ends behind its last whole batch, and an index may have the zeros of its pre-allocated rest.
+Decodes and changes nothing. A broker may be writing in the directory: the last segment ends behind its last whole
+batch, and an index may end in pre-allocated zeros.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class SegmentBytes(NamedTuple):
 
 
 def find_end(fs: Fs, segment: HasBytes, *, permissive: bool = False) -> tuple[int, int]:
-    """Where the last whole batch of ``segment`` ends, in bytes, and the offset behind it.
+    """The position behind the last whole batch of ``segment``, and the offset behind it.
 
-    A batch of which a part is missing is the end, as are pre-allocated zeros; anything else that is no batch is damage:
-    `CorruptBatchError`, or ``permissive``, the end.
+    A torn batch or pre-allocated zeros end the log. Other bytes that are not a batch are damage: `CorruptBatchError`,
+    or with ``permissive`` the end of the log.
     """
     position, end_offset = 0, segment.base_offset
     if segment.size <= MAGIC_POSITION:
@@ -61,30 +61,30 @@ def find_end(fs: Fs, segment: HasBytes, *, permissive: bool = False) -> tuple[in
 
 
 class IndexBoundaries:
-    """Batch boundaries of one segment, by its ``.index``; without a usable one, by hopping over all headers once.
+    """Batch boundaries of one segment, by its ``.index``; without a usable one, by one walk over all headers.
 
     An entry is the last offset of a batch and the position where it starts; Kafka before 4.x wrote one for an append of
-    several batches, with the position of the first and the offset of the last. It is believed if a batch with offsets
+    several batches, with the position of the first and the offset of the last. An entry counts if a batch with offsets
     of this segment, up to the entry's, starts there.
     """
 
     def __init__(self, fs: Fs, segment: HasBytes) -> None:
         self._fs = fs
         self._segment = segment
-        self._hopped: Sequence[OffsetPosition] | None = None
+        self._walked: Sequence[OffsetPosition] | None = None
 
     def last(self) -> int:
-        """The last boundary that is known without a search."""
+        """The last boundary of the index."""
         return self._find(lambda entries: len(entries) - 1)
 
     def start_of(self, offset: int) -> int:
-        """A boundary at or before the batch with ``offset``; near to it."""
+        """A boundary at or shortly before the batch with ``offset``."""
         if offset <= self._segment.base_offset:
             return 0
         return self._find(lambda entries: last_true(len(entries), lambda slot: entries[slot].offset <= offset))
 
     def end_of(self, offset: int) -> int:
-        """A boundary behind every batch that has an offset below ``offset``; near to the last of them."""
+        """A boundary shortly behind the last batch that has an offset below ``offset``."""
         # The batch of the first entry at or above the offset may begin below it; that of the entry after it does not.
         return self._find(lambda entries: last_true(len(entries), lambda slot: entries[slot].offset < offset) + 2)
 
@@ -100,17 +100,17 @@ class IndexBoundaries:
         return min(self._find(lambda entries: slot(entries, max(low, wanted)) + 1), high)
 
     def offset_at(self, position: int) -> int:
-        """An offset of the batch at the boundary ``position``: its first one, of a compressed legacy message its last.
+        """The first offset of the batch at the boundary ``position``, or the last of a compressed legacy message.
 
-        All before it are lower.
+        All batches before it have lower offsets.
         """
         with closing(self._open_log()) as log:
             return int.from_bytes(log.pread(8, position), "big", signed=True)
 
     def _find(self, choose: Callable[[Sequence[OffsetPosition]], int]) -> int:
-        """The position of the chosen entry; before the first it is 0, behind the last the segment's end."""
+        """The position of the chosen entry; 0 before the first one, the segment's end behind the last one."""
         path = self._segment.log.removesuffix(LOG) + INDEX
-        if self._hopped is None and self._fs.exists(path):
+        if self._walked is None and self._fs.exists(path):
             with closing(self._fs.open(path, write=False)) as index, closing(self._open_log()) as log:
                 entries = _IndexEntries(index, self._segment.base_offset)
                 slot = choose(entries)
@@ -118,13 +118,13 @@ class IndexBoundaries:
                     return 0 if slot < 0 else self._segment.size
                 if self._is_believable(entries[slot], log):
                     return entries[slot].position
-        if self._hopped is None:
+        if self._walked is None:
             with closing(self._open_log()) as log:
-                self._hopped = _hop(log, self._segment)
-        slot = choose(self._hopped)
-        if not 0 <= slot < len(self._hopped):
+                self._walked = _walk_headers(log, self._segment)
+        slot = choose(self._walked)
+        if not 0 <= slot < len(self._walked):
             return 0 if slot < 0 else self._segment.size
-        return self._hopped[slot].position
+        return self._walked[slot].position
 
     def _open_log(self) -> File:
         return self._fs.open(self._segment.log, write=False)
@@ -143,12 +143,12 @@ class IndexBoundaries:
 
 
 class _IndexEntries(Sequence[OffsetPosition]):
-    """The entries of an ``.index``, read one by one: a search looks at twenty of a quarter of a million."""
+    """The entries of an ``.index``, read one by one: a search needs twenty of a quarter of a million."""
 
     def __init__(self, file: File, base_offset: int) -> None:
         self._file = file
         self._base_offset = base_offset
-        # A pre-allocated rest is zeros; no entry has position 0, for the first is of a batch behind another one.
+        # Pre-allocated space is zeros. No entry has position 0, as the first one belongs to a later batch.
         self._count = last_true(file.size() // OFFSET_ENTRY.size, lambda slot: self._unpack(slot)[1] != 0) + 1
 
     def __len__(self) -> int:
@@ -170,10 +170,10 @@ class _IndexEntries(Sequence[OffsetPosition]):
         return relative, position
 
 
-def _hop(log: File, segment: HasBytes) -> list[OffsetPosition]:
-    """What a whole index would say, an entry for each `_WINDOW` bytes."""
+def _walk_headers(log: File, segment: HasBytes) -> list[OffsetPosition]:
+    """The entries that an index with an interval of `_WINDOW` bytes would have."""
     found: list[OffsetPosition] = []
-    with suppress(CorruptBatchError):  # whoever reads there will say so
+    with suppress(CorruptBatchError):  # a reader of that position reports it
         for entry, position, data in walk(log, 0, segment.size, window=_WINDOW, whole=False):
             if position >= (found[-1].position if found else 0) + _WINDOW:
                 found.append(OffsetPosition(last_offset_of(data, entry), position))

@@ -1,11 +1,11 @@
-"""Two logs beside each other: two replicas of a partition, or a source and its copy. Changes nothing.
+"""Compares two logs: two replicas of a partition, or a source and its copy. Changes nothing.
 
-Both are walked by offsets. Two batches of one base offset, with the same header and bytes, are the same and are not
-looked into; of all others records are compared one by one. So a copy that was compressed anew, or from which compaction
-took records, can be told from one that has other records.
+Both logs are walked by offsets. Two batches with the same header and bytes are the same; of all other batches the
+records are compared one by one. So the comparison tells a copy that was compressed again, or compacted, from a copy
+with different records.
 
-What is found belongs to an offset, whatever was compared before it: a range of offsets that is cut anywhere, compared
-in pieces and put together again (`join`) comes to the same. A Spark job does that.
+A result belongs to offsets and does not depend on what was compared before: a range of offsets may be cut anywhere,
+compared in pieces, and joined again (`join`). A Spark job does that.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry
 from seglog.records.record import Record
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes
-from seglog.storage.offline.inspect import read_chunks
+from seglog.storage.offline.batch_reading import read_chunks
 
 MOST_FINDINGS: Final = 10_000
-"""Of one comparison: what differs more often than that is counted, and its places are no longer told one by one."""
+"""Limit of findings with their own place; further differences are only counted."""
 FIELDS: Final = ("value", "key", "headers", "timestamp", "epoch", "producer", "control")
 _BEFORE_EPOCH: Final = 12
 _BEHIND_EPOCH: Final = 16
 
 
-class Kind(StrEnum):
+class RangeKind(StrEnum):
     SAME = "same"
     LAYOUT = "layout"
-    """The same records in other batches: compressed otherwise, divided otherwise, or with other header fields."""
+    """The same records in different batches: other compression, other boundaries, or other header fields."""
     DIFFERS = "differs"
     MISSING = "missing"
     DAMAGED = "damaged"
-    """It could not be read, so nothing is known of what the other log has there."""
+    """One log could not be read there, so the records were not compared."""
 
 
-class Finding(NamedTuple):
-    """Of the offsets from ``first`` to before ``end``. ``records`` are counted as far as headers say them.
+class Comparison(NamedTuple):
+    """The result for offsets from ``first`` to before ``end``. ``records`` is their number by the batches' headers.
 
-    ``fields`` are what differs: of `FIELDS`. What is missing has a ``side`` that does not have it, "left" or "right",
-    and a ``place``: "start" or "end", where that log has not begun yet or has ended, else "inside"; ``keyless`` of the
-    latter are records of data without a key, of which compaction takes none. What is damaged has the ``side`` that is,
-    and a ``reason`` with file and position: the first one's, of several.
+    DIFFERS: ``fields`` are the `FIELDS` that differ. MISSING: ``side``, "left" or "right", is the log without the
+    records. ``place`` is "start" if that log begins later, "end" if it ends earlier, otherwise "inside"; ``keyless`` is
+    the number of data records without a key, which compaction never removes. DAMAGED: ``side`` is the damaged log, and
+    ``reason`` has file and position of the first damage.
     """
 
-    kind: Kind
+    kind: RangeKind
     first: int
     end: int
     records: int
@@ -60,19 +60,19 @@ class Finding(NamedTuple):
     keyless: int = 0
     reason: str = ""
 
-    def is_like(self, other: Finding) -> bool:
+    def is_like(self, other: Comparison) -> bool:
         return (self.kind, *self[4:7]) == (other.kind, *other[4:7])
 
 
 class Side(NamedTuple):
-    """A log to be compared: its segments by offset, and the offsets that it has."""
+    """One of the two logs: its segments in order, and the range of its offsets."""
 
     segments: tuple[SegmentBytes, ...]
     log_start: int
     log_end: int
 
     def within(self, first: int, end: int) -> Side:
-        """The same log, with the segments only that may have these offsets."""
+        """The same log with only those segments that may have these offsets."""
         behind = [*(segment.base_offset for segment in self.segments[1:]), MAX_INT64][: len(self.segments)]
         kept = (
             one for one, next_ in zip(self.segments, behind, strict=True) if next_ > first and one.base_offset < end
@@ -80,10 +80,10 @@ class Side(NamedTuple):
         return self._replace(segments=tuple(kept))
 
 
-class Rules(NamedTuple):
-    """What counts as a difference, beside records themselves. Replicas have the same bytes; a copy need not.
+class CompareRules(NamedTuple):
+    """Which differences count, beside records. Replicas have the same bytes; a copy need not.
 
-    ``compaction``: also that records with keys are missing inside, and what compaction does to batches.
+    ``compaction``: count missing records with keys, and changes that compaction makes to batches.
     """
 
     epochs: bool = True
@@ -93,52 +93,52 @@ class Rules(NamedTuple):
     topic_ids: bool = True
 
 
-REPLICAS: Final = Rules()
-COPY: Final = Rules(epochs=False, producers=False, layout=False, topic_ids=False)
+REPLICAS: Final = CompareRules()
+COPY: Final = CompareRules(epochs=False, producers=False, layout=False, topic_ids=False)
 
 
-class Verdict(StrEnum):
+class CompareVerdict(StrEnum):
     SAME = "same"
     LAYOUT = "same records in other batches"
     COMPACTED = "some records with keys are missing, as after compaction"
     DAMAGED = "damaged"
     DIFFERENT = "different"
 
-    def is_fine(self, rules: Rules) -> bool:
-        if self is Verdict.LAYOUT:
+    def is_fine(self, rules: CompareRules) -> bool:
+        if self is CompareVerdict.LAYOUT:
             return not rules.layout or not rules.compaction
-        return self is Verdict.SAME or (self is Verdict.COMPACTED and not rules.compaction)
+        return self is CompareVerdict.SAME or (self is CompareVerdict.COMPACTED and not rules.compaction)
 
 
-def judge(findings: Iterable[Finding]) -> Verdict:
-    """What it comes to. Whether compaction had the right to take what it took is not looked at."""
-    verdict = Verdict.SAME
+def judge(findings: Iterable[Comparison]) -> CompareVerdict:
+    """Summarise comparisons. This does not check whether compaction was entitled to remove a record."""
+    verdict = CompareVerdict.SAME
     for one in findings:
-        if one.kind is Kind.DIFFERS or (one.kind is Kind.MISSING and (one.place != "inside" or one.keyless)):
-            return Verdict.DIFFERENT
-        if one.kind is Kind.DAMAGED:
-            verdict = Verdict.DAMAGED
-        elif one.kind is Kind.MISSING and verdict is not Verdict.DAMAGED:
-            verdict = Verdict.COMPACTED
-        elif one.kind is Kind.LAYOUT and verdict is Verdict.SAME:
-            verdict = Verdict.LAYOUT
+        if one.kind is RangeKind.DIFFERS or (one.kind is RangeKind.MISSING and (one.place != "inside" or one.keyless)):
+            return CompareVerdict.DIFFERENT
+        if one.kind is RangeKind.DAMAGED:
+            verdict = CompareVerdict.DAMAGED
+        elif one.kind is RangeKind.MISSING and verdict is not CompareVerdict.DAMAGED:
+            verdict = CompareVerdict.COMPACTED
+        elif one.kind is RangeKind.LAYOUT and verdict is CompareVerdict.SAME:
+            verdict = CompareVerdict.LAYOUT
     return verdict
 
 
-def compare(fs: Fs, left: Side, right: Side, first: int, end: int, rules: Rules = REPLICAS) -> list[Finding]:
-    """What there is to say of all offsets from ``first`` to before ``end``, by offset; neighbours are of other kinds.
+def compare(fs: Fs, left: Side, right: Side, first: int, end: int, rules: CompareRules = REPLICAS) -> list[Comparison]:
+    """Compare all offsets from ``first`` to before ``end``; neighbours in the result differ in kind.
 
-    A batch that has to be decoded and cannot be is a finding; the comparison goes on behind it. Where even the sizes of
-    batches are damaged, the rest up to ``end`` is; a piece that begins behind it reads from where the index says.
-    Raises FileNotFoundError where a segment went away meanwhile.
+    A batch that cannot be decoded is DAMAGED, and the comparison goes on behind it. If the size of a batch is damaged,
+    the rest up to ``end`` is DAMAGED; a later piece starts at a position from the index. Raises FileNotFoundError if a
+    broker deletes a segment meanwhile.
     """
-    return join(_Walk(fs, left, right, first, end, rules).findings())
+    return join(_ComparisonWalk(fs, left, right, first, end, rules).findings())
 
 
-def join(findings: Iterable[Finding]) -> list[Finding]:
-    """`merge`, and at most about `MOST_FINDINGS`: of those behind, what says the same is one, gaps and all."""
-    kept: list[Finding] = []
-    rest: dict[tuple[object, ...], Finding] = {}
+def join(findings: Iterable[Comparison]) -> list[Comparison]:
+    """`merge`, limited to about `MOST_FINDINGS`: behind them all alike become one, whatever lies between."""
+    kept: list[Comparison] = []
+    rest: dict[tuple[object, ...], Comparison] = {}
     for one in merge(findings):
         if len(kept) < MOST_FINDINGS:
             kept.append(one)
@@ -148,9 +148,9 @@ def join(findings: Iterable[Finding]) -> list[Finding]:
     return kept + sorted(rest.values(), key=lambda one: one.first)
 
 
-def merge(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Neighbours that say the same as one. What is the same has no gaps to tell."""
-    last: Finding | None = None
+def merge(findings: Iterable[Comparison]) -> Iterator[Comparison]:
+    """Merge neighbours that are alike, also across gaps in the offsets."""
+    last: Comparison | None = None
     for one in findings:
         if last is not None and last.is_like(one):
             last = last._replace(
@@ -164,8 +164,8 @@ def merge(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield last
 
 
-class _Batch(NamedTuple):
-    """A batch, and the bytes that it is somewhere in, which begin at ``start`` of the file."""
+class _BatchBytes(NamedTuple):
+    """A batch, and the chunk that it lies in, which begins at position ``start`` of the file."""
 
     header: BatchHeader
     entry: Entry
@@ -177,7 +177,7 @@ class _Batch(NamedTuple):
     def bytes(self) -> bytes:
         return self.data[self.entry.position : self.entry.position + self.entry.size]
 
-    def is_same(self, other: _Batch, rules: Rules) -> bool:
+    def is_same(self, other: _BatchBytes, rules: CompareRules) -> bool:
         ours, theirs = self.header, other.header
         if ours == theirs:
             return self.bytes == other.bytes
@@ -187,8 +187,8 @@ class _Batch(NamedTuple):
         return mine[:_BEFORE_EPOCH] == its[:_BEFORE_EPOCH] and mine[_BEHIND_EPOCH:] == its[_BEHIND_EPOCH:]
 
 
-def _batches(fs: Fs, side: Side, first: int, end: int) -> Iterator[_Batch]:
-    """Those that have an offset from ``first`` to before ``end``, and lie in the log."""
+def _batches(fs: Fs, side: Side, first: int, end: int) -> Iterator[_BatchBytes]:
+    """The batches of the log that have an offset from ``first`` to before ``end``."""
     low = max(first, side.log_start)
     bases = [*(segment.base_offset for segment in side.segments), MAX_INT64]
     for segment, behind in zip(side.segments, bases[1:], strict=True):
@@ -205,11 +205,11 @@ def _batches(fs: Fs, side: Side, first: int, end: int) -> Iterator[_Batch]:
                     if header.base_offset >= min(end, side.log_end):
                         return
                     if header.next_offset > low:
-                        yield _Batch(header, entry, chunk.data, chunk.position, segment.log)
+                        yield _BatchBytes(header, entry, chunk.data, chunk.position, segment.log)
 
 
 class _Cursor:
-    """One side: the batch that it has come to, closed, or open with the records that were not compared yet."""
+    """The position in one log: a batch, either closed, or open with the records that are not compared yet."""
 
     def __init__(self, fs: Fs, side: Side, name: str, first: int, end: int) -> None:
         self.side = side
@@ -218,18 +218,18 @@ class _Cursor:
         self._low = self._reached = max(first, side.log_start)
         self._first = first
         self._end = end
-        self.damage: list[Finding] = []
-        """By offset: what the other log has there is not compared. It stays until that one is past it."""
+        self.damage: list[Comparison] = []
+        """In order of offsets. An entry stays until the other log is past it, whose records there are not compared."""
         self._records: Sequence[Record] = ()
         self._at = 0
         self.is_open = False
-        self.batch: _Batch | None = None
+        self.batch: _BatchBytes | None = None
         self.position = MAX_INT64
-        """No record that was not compared yet has a lower offset."""
+        """The lowest offset that is not compared yet."""
         self.advance()
 
     def advance(self) -> None:
-        """On to the next batch. Behind bytes that are none, no other can be found."""
+        """Go to the next batch; there is none behind bytes that are not a batch."""
         self.is_open = False
         try:
             self.batch = next(self._batches, None)
@@ -243,7 +243,7 @@ class _Cursor:
             self._reached = self.batch.header.next_offset
 
     def open(self) -> None:
-        """Decode the batch; on to the next one if it is damaged."""
+        """Decode the batch, or go to the next one if it is damaged."""
         assert self.batch is not None
         batch = self.batch
         try:
@@ -253,7 +253,7 @@ class _Cursor:
             header, at = batch.header, len(self.damage)
             begin = max(header.base_offset, self.side.log_start)
             self.advance()
-            # What its header says is damaged, too, perhaps; the next batch knows better.
+            # Its header may be damaged too: the next batch limits the range.
             behind = max(begin + 1, min(header.next_offset, self.position, self.side.log_end))
             known = error.at(file=batch.file, base=batch.start, offset=header.base_offset)
             self.damage.insert(at, self._damaged(begin, behind, max(header.records_count, 0), known))
@@ -267,32 +267,32 @@ class _Cursor:
         return self._records[self._at]
 
     def step(self) -> None:
-        """On to the next record, or to the next batch if there is none."""
+        """Go to the next record, or to the next batch after the last one."""
         self._at += 1
         if self._at < len(self._records):
             self.position = self._records[self._at].offset
         else:
             self.advance()
 
-    def _damaged(self, first: int, end: int, records: int, error: CorruptError) -> Finding:
-        return Finding(Kind.DAMAGED, first, end, records, side=self.name, reason=str(error))
+    def _damaged(self, first: int, end: int, records: int, error: CorruptError) -> Comparison:
+        return Comparison(RangeKind.DAMAGED, first, end, records, side=self.name, reason=str(error))
 
     def is_damaged(self, first: int, end: int) -> bool:
-        """Whether nothing is known of all of these offsets."""
+        """Whether all of these offsets could not be read."""
         return any(one.first <= first and min(end, self._end) <= one.end for one in self.damage)
 
-    def damage_before(self, offset: int) -> Iterator[Finding]:
-        """Take out what ends before or at ``offset``; the pieces in which it begins are told of it."""
+    def damage_before(self, offset: int) -> Iterator[Comparison]:
+        """Remove damage that ends at or before ``offset``; yield it if it begins in this piece."""
         while self.damage and self.damage[0].end <= offset:
             one = self.damage.pop(0)
             if self._first <= one.first < self._end:
                 yield one
 
 
-class _Walk:
-    """Two batches of one base offset are always met while both are closed: none is opened before it is its turn."""
+class _ComparisonWalk:
+    """Walks both logs. A batch is opened only in its turn, so two batches of one base offset meet while closed."""
 
-    def __init__(self, fs: Fs, left: Side, right: Side, first: int, end: int, rules: Rules) -> None:
+    def __init__(self, fs: Fs, left: Side, right: Side, first: int, end: int, rules: CompareRules) -> None:
         self._first = first
         self._end = end
         self._start = min(left.log_start, right.log_start)
@@ -300,8 +300,8 @@ class _Walk:
         self._left = _Cursor(fs, left, "left", first, end)
         self._right = _Cursor(fs, right, "right", first, end)
 
-    def findings(self) -> Iterator[Finding]:
-        """By offset. What is said of a whole batch is said by the piece in which it, or the log, begins."""
+    def findings(self) -> Iterator[Comparison]:
+        """Comparisons by offset. A whole batch belongs to the piece in which it, or its log, begins."""
         left, right = self._left, self._right
         while True:
             yield from left.damage_before(right.position)
@@ -314,12 +314,12 @@ class _Walk:
                 if same_base and left.batch.is_same(right.batch, self._rules):
                     begin = max(header.base_offset, self._start)
                     if self._first <= begin < self._end:
-                        yield Finding(Kind.SAME, begin, header.next_offset, header.records_count)
+                        yield Comparison(RangeKind.SAME, begin, header.next_offset, header.records_count)
                     left.advance()
                     right.advance()
                     continue
             if left.position == right.position and left.is_open and right.is_open:
-                yield self._compared()
+                yield self._compare_records()
                 left.step()
                 right.step()
             elif (left.position, left.is_open) <= (right.position, right.is_open):
@@ -327,8 +327,8 @@ class _Walk:
             else:
                 yield from self._alone(right, left)
 
-    def _alone(self, cursor: _Cursor, other: _Cursor) -> Iterator[Finding]:
-        """The next of ``cursor``, which is before all of the ``other`` one."""
+    def _alone(self, cursor: _Cursor, other: _Cursor) -> Iterator[Comparison]:
+        """Handle the next batch or record of ``cursor``, which precedes all of the ``other`` log."""
         if cursor.is_open:
             if not other.is_damaged(cursor.record.offset, cursor.record.offset + 1):
                 yield self._missing_record(cursor, other)
@@ -339,14 +339,14 @@ class _Walk:
         begin = max(header.base_offset, cursor.side.log_start)
         behind, count = header.next_offset, header.records_count
         if other.is_damaged(begin, behind):
-            cursor.open()  # it may be damaged, too
+            cursor.open()  # it may be damaged too
             return
         if not count:
-            found = Finding(Kind.LAYOUT, begin, behind, 0)
+            found = Comparison(RangeKind.LAYOUT, begin, behind, 0)
         elif behind <= other.side.log_start:
-            found = Finding(Kind.MISSING, begin, behind, count, side=other.name, place="start")
+            found = Comparison(RangeKind.MISSING, begin, behind, count, side=other.name, place="start")
         elif begin >= other.side.log_end:
-            found = Finding(Kind.MISSING, begin, behind, count, side=other.name, place="end")
+            found = Comparison(RangeKind.MISSING, begin, behind, count, side=other.name, place="end")
         else:
             cursor.open()
             return
@@ -354,16 +354,22 @@ class _Walk:
             yield found
         cursor.advance()
 
-    def _missing_record(self, cursor: _Cursor, other: _Cursor) -> Finding:
+    def _missing_record(self, cursor: _Cursor, other: _Cursor) -> Comparison:
         assert cursor.batch is not None
         record, side = cursor.record, other.side
         place = "start" if record.offset < side.log_start else "end" if record.offset >= side.log_end else "inside"
         is_keyless = place == "inside" and record.key is None and not cursor.batch.header.is_control
-        return Finding(
-            Kind.MISSING, record.offset, record.offset + 1, 1, side=other.name, place=place, keyless=int(is_keyless)
+        return Comparison(
+            RangeKind.MISSING,
+            record.offset,
+            record.offset + 1,
+            1,
+            side=other.name,
+            place=place,
+            keyless=int(is_keyless),
         )
 
-    def _compared(self) -> Finding:
+    def _compare_records(self) -> Comparison:
         assert self._left.batch is not None
         assert self._right.batch is not None
         ours, theirs = self._left.record, self._right.record
@@ -378,8 +384,8 @@ class _Walk:
             "control": mine.is_control != its.is_control,
         }
         fields = tuple(field for field in FIELDS if differs[field])
-        kind = Kind.DIFFERS if fields else Kind.LAYOUT
-        return Finding(kind, ours.offset, ours.offset + 1, 1, fields)
+        kind = RangeKind.DIFFERS if fields else RangeKind.LAYOUT
+        return Comparison(kind, ours.offset, ours.offset + 1, 1, fields)
 
 
 def _producer(header: BatchHeader, record: Record) -> tuple[int, int, int, bool]:

@@ -1,4 +1,4 @@
-"""Log directories beside each other: which partitions are pairs, how far they are compared, and what came of it."""
+"""Compares two log directories: pairs their partitions, chooses the offsets to compare, and summarises the result."""
 
 from __future__ import annotations
 
@@ -13,16 +13,25 @@ from seglog.core.types import TopicPartition
 from seglog.storage.formats.checkpoints import encode_id, read_partition_metadata
 from seglog.storage.formats.paths import META_PROPERTIES, PartitionDir, list_partitions, list_segments, partition_at
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes, find_end
-from seglog.storage.offline.compare import REPLICAS, Finding, Kind, Rules, Side, Verdict, compare, judge
+from seglog.storage.offline.compare import (
+    REPLICAS,
+    CompareRules,
+    CompareVerdict,
+    Comparison,
+    RangeKind,
+    Side,
+    compare,
+    judge,
+)
 from seglog.storage.offline.top_files import TopFiles
 
 Until = Literal["highWatermark", "logEnd"]
 STRETCH: Final = 64 << 20
-"""Bytes of one log that are compared in one piece, about."""
+"""About how many bytes of one log are compared in one piece."""
 
 
-class Replica(NamedTuple):
-    """One partition in one of the directories. ``high_watermark`` is None where no file says one."""
+class PartitionCopy(NamedTuple):
+    """A partition in one of the directories. ``high_watermark`` is None if no file has one."""
 
     path: str
     side: Side
@@ -30,17 +39,17 @@ class Replica(NamedTuple):
     topic_id: UUID | None
 
 
-class Pair(NamedTuple):
-    """A partition in both directories, or in one of them; compared are the offsets from ``first`` to before ``end``."""
+class PartitionPair(NamedTuple):
+    """A partition in one or both directories; the offsets to compare are from ``first`` to before ``end``."""
 
     partition: TopicPartition
-    left: Replica | None
-    right: Replica | None
+    left: PartitionCopy | None
+    right: PartitionCopy | None
     first: int
     end: int
 
     def cuts(self, fs: Fs, stretch: int = STRETCH) -> list[tuple[int, int]]:
-        """The offsets in pieces of about ``stretch`` bytes, cut where batches of the longer log begin."""
+        """The offsets in pieces of about ``stretch`` bytes, cut at batch boundaries of the longer log."""
         if self.left is None or self.right is None:
             return []
         longer = max(self.left.side, self.right.side, key=lambda side: sum(one.size for one in side.segments))
@@ -54,24 +63,24 @@ class Pair(NamedTuple):
         return list(zip(starts, [*starts[1:], self.end], strict=True)) if self.first < self.end else []
 
 
-class Compared(NamedTuple):
-    """What came of one pair. One that is in one directory only is missing whole in the other."""
+class PairComparison(NamedTuple):
+    """The result of one pair. A partition that only one directory has is missing as a whole in the other."""
 
-    pair: Pair
-    findings: list[Finding]
-    rules: Rules
+    pair: PartitionPair
+    findings: list[Comparison]
+    rules: CompareRules
 
     @property
     def is_other_topic(self) -> bool:
-        """Whether both are of topics that share no more than the name."""
+        """Whether the two topics have only the name in common."""
         left, right = self.pair.left, self.pair.right
         ids = {one.topic_id for one in (left, right) if one is not None and one.topic_id is not None}
         return self.rules.topic_ids and len(ids) > 1
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CompareVerdict:
         if self.is_other_topic or self.pair.left is None or self.pair.right is None:
-            return Verdict.DIFFERENT
+            return CompareVerdict.DIFFERENT
         return judge(self.findings)
 
     @property
@@ -79,10 +88,14 @@ class Compared(NamedTuple):
         return self.verdict.is_fine(self.rules)
 
     @property
-    def differences(self) -> list[Finding]:
-        """What the rules count as a difference."""
+    def differences(self) -> list[Comparison]:
+        """The findings that the rules count as differences."""
         layout = self.rules.layout and self.rules.compaction
-        return [one for one in self.findings if one.kind is not Kind.SAME and (layout or one.kind is not Kind.LAYOUT)]
+        return [
+            one
+            for one in self.findings
+            if one.kind is not RangeKind.SAME and (layout or one.kind is not RangeKind.LAYOUT)
+        ]
 
     @property
     def first_difference(self) -> int | None:
@@ -102,10 +115,10 @@ def compare_directories(
     *,
     topics: Sequence[str] = (),
     until: Until = "highWatermark",
-    rules: Rules = REPLICAS,
+    rules: CompareRules = REPLICAS,
     fs: Fs | None = None,
-) -> list[Compared]:
-    """Compare two log directories, or two partitions' directories, here and now; see `pairs` and `compare`.
+) -> list[PairComparison]:
+    """Compare two log directories, or two partitions' directories; see `pairs` and `compare`.
 
     A test of replication asserts that ``[str(one) for one in compare_directories(a, b) if not one.is_fine] == []``.
     """
@@ -115,32 +128,32 @@ def compare_directories(
         here = []
         if pair.left is not None and pair.right is not None:
             here = compare(fs, pair.left.side, pair.right.side, pair.first, pair.end, rules)
-        found.append(Compared(pair, here or missing_whole(pair), rules))
+        found.append(PairComparison(pair, here or missing_whole(pair), rules))
     return found
 
 
-def missing_whole(pair: Pair) -> list[Finding]:
-    """Of a partition that one directory does not have: all that the other one has, uncounted."""
+def missing_whole(pair: PartitionPair) -> list[Comparison]:
+    """The finding on a partition that one directory lacks; its records are not counted."""
     one = pair.left or pair.right
     if one is None or (pair.left is not None and pair.right is not None) or one.side.log_start >= one.side.log_end:
         return []
     side = "left" if pair.left is None else "right"
-    return [Finding(Kind.MISSING, one.side.log_start, one.side.log_end, 0, side=side, place="end")]
+    return [Comparison(RangeKind.MISSING, one.side.log_start, one.side.log_end, 0, side=side, place="end")]
 
 
 def pairs(
     fs: Fs, left: str, right: str, *, topics: Sequence[str] = (), until: Until = "highWatermark"
-) -> Iterator[Pair]:
-    """The partitions of two log directories, by name; or one pair, where both are partitions' directories.
+) -> Iterator[PartitionPair]:
+    """Pair the partitions of two log directories by name; or return one pair if both are partitions' directories.
 
-    Compared is from the first offset that one of them has; up to the smaller of both high watermarks, as far as files
-    say them (``seglog.watermarks`` of a running broker, else ``replication-offset-checkpoint``), or with ``until``
-    "logEnd" to the end of the longer log. `InvalidLogDirError` where a path is neither, `UnknownTopicError`.
+    The range begins at the lower start of both logs. It ends at the lower high watermark, if files have one
+    (``seglog.watermarks`` of a running broker, otherwise ``replication-offset-checkpoint``), or with ``until``
+    "logEnd" at the end of the longer log. Raises `InvalidLogDirError` if a path is neither, and `UnknownTopicError`.
     """
     ours, theirs = _partitions(fs, left), _partitions(fs, right)
     if isinstance(ours, PartitionDir) and isinstance(theirs, PartitionDir):
         tops = TopFiles(fs, os.path.dirname(ours.path)), TopFiles(fs, os.path.dirname(theirs.path))
-        yield _pair(ours.topic_partition, _look(fs, ours, tops[0]), _look(fs, theirs, tops[1]), until)
+        yield _pair(ours.topic_partition, _read_copy(fs, ours, tops[0]), _read_copy(fs, theirs, tops[1]), until)
         return
     if isinstance(ours, PartitionDir) or isinstance(theirs, PartitionDir):
         raise InvalidLogDirError(f"{left} and {right}: one is a partition's directory and the other a log directory")
@@ -151,8 +164,8 @@ def pairs(
     tops = TopFiles(fs, os.path.abspath(left)), TopFiles(fs, os.path.abspath(right))
     for name in sorted(names):
         if not topics or name.topic in topics:
-            mine = _look(fs, ours[name], tops[0]) if name in ours else None
-            its = _look(fs, theirs[name], tops[1]) if name in theirs else None
+            mine = _read_copy(fs, ours[name], tops[0]) if name in ours else None
+            its = _read_copy(fs, theirs[name], tops[1]) if name in theirs else None
             yield _pair(name, mine, its, until)
 
 
@@ -169,7 +182,7 @@ def _partitions(fs: Fs, path: str) -> Mapping[TopicPartition, PartitionDir] | Pa
     return {one.topic_partition: one for one in found}
 
 
-def _look(fs: Fs, partition: PartitionDir, top: TopFiles) -> Replica:
+def _read_copy(fs: Fs, partition: PartitionDir, top: TopFiles) -> PartitionCopy:
     segments = [
         SegmentBytes(one.base_offset, one.log, fs.stat(one.log).size) for one in list_segments(fs, partition.path)
     ]
@@ -178,10 +191,10 @@ def _look(fs: Fs, partition: PartitionDir, top: TopFiles) -> Replica:
         try:
             size, end = find_end(fs, segments[-1])
             segments[-1] = segments[-1]._replace(size=size)
-        except CorruptError:  # whoever compares comes to it; until there it can be compared
+        except CorruptError:  # the comparison reports it; offsets before it can be compared
             _, end = find_end(fs, segments[-1], permissive=True)
     log_start = min(max(top.log_starts.get(partition.topic_partition, 0), first), end)
-    return Replica(
+    return PartitionCopy(
         partition.path,
         Side(tuple(segments), log_start, end),
         top.claimed(partition.topic_partition),
@@ -189,11 +202,11 @@ def _look(fs: Fs, partition: PartitionDir, top: TopFiles) -> Replica:
     )
 
 
-def _pair(name: TopicPartition, left: Replica | None, right: Replica | None, until: Until) -> Pair:
+def _pair(name: TopicPartition, left: PartitionCopy | None, right: PartitionCopy | None, until: Until) -> PartitionPair:
     there = [one for one in (left, right) if one is not None]
     first = min(one.side.log_start for one in there)
     end = max(one.side.log_end for one in there)
     marks = [one.high_watermark for one in there if one.high_watermark is not None]
     if until == "highWatermark" and marks and len(there) == 2:
         end = min(end, *marks)
-    return Pair(name, left, right, first, max(first, end))
+    return PartitionPair(name, left, right, first, max(first, end))

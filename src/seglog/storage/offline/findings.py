@@ -1,4 +1,4 @@
-"""What verification has to say: findings, each with its place, its reason and whether it is damage."""
+"""The findings of verification: each has a place, a reason and a severity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """DAMAGE: bytes that no Kafka from 2.8 to 4.3 leaves behind. NOTE: legal, and worth to be known."""
+    """DAMAGE: bytes that no Kafka from 2.8 to 4.3 leaves behind. NOTE: legal but unusual."""
 
     DAMAGE = "damage"
     NOTE = "note"

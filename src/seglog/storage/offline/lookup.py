@@ -1,7 +1,7 @@
-"""Finding an offset or a timestamp in a partition as the log does, step by step, so that it can be explained.
+"""Finds an offset or a timestamp in a partition as the log does, and records each step to explain it.
 
-The rules are those of `seglog.storage.log.log` (``UnifiedLog.read``, ``LogSegment.findOffsetByTimestamp``), over files
-that are only read. A step names what was chosen and why, with the numbers that decided.
+The rules are those of `seglog.storage.log.log` (``UnifiedLog.read``, ``LogSegment.findOffsetByTimestamp``). A step
+names the choice and its reason, with the numbers that decided.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from seglog.records.record import Record
 from seglog.storage.formats.checkpoints import read_offsets
 from seglog.storage.formats.paths import LOG_START_OFFSETS, SegmentPaths, list_segments, partition_at
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entries, count_time_entries, last_true
-from seglog.storage.offline.inspect import BatchFacts, iter_headers
+from seglog.storage.offline.batch_reading import BatchFacts, iter_headers
 
 Fact = int | str | None
 
 
-class Step(NamedTuple):
-    """One decision. ``what``: segment, timeindex, index, scan, batch or record; ``why``: a sentence."""
+class LookupStep(NamedTuple):
+    """One decision. ``what``: segment, timeindex, index, scan, batch or record; ``why``: the reason."""
 
     what: str
     why: str
     facts: Mapping[str, Fact]
 
 
-class Found(NamedTuple):
-    """Where a record lies, its batch, and itself."""
+class RecordLocation(NamedTuple):
+    """A record, with its segment and batch."""
 
     segment: SegmentPaths
     batch: BatchFacts
@@ -42,14 +42,14 @@ class Found(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """The steps of a look-up and what it came to; None: there is no such record."""
+    """The steps of a look-up, and the record that it found, or None."""
 
-    steps: list[Step]
-    found: Found | None
+    steps: list[LookupStep]
+    found: RecordLocation | None
 
 
 class _Search:
-    """What is looked for, and the steps so far."""
+    """The goal of a look-up, and its steps so far."""
 
     def __init__(
         self, fs: Fs, goal: str, is_batch: Callable[[BatchFacts], bool], is_record: Callable[[Record], bool]
@@ -58,13 +58,13 @@ class _Search:
         self._goal = goal
         self._is_batch = is_batch
         self._is_record = is_record
-        self.steps: list[Step] = []
+        self.steps: list[LookupStep] = []
 
     def note(self, what: str, why: str, **facts: Fact) -> None:
-        self.steps.append(Step(what, why, facts))
+        self.steps.append(LookupStep(what, why, facts))
 
-    def in_segment(self, segment: SegmentPaths, near: int, log_start: int) -> Found | None:
-        """Look from where the index says offset ``near`` may be."""
+    def in_segment(self, segment: SegmentPaths, near: int, log_start: int) -> RecordLocation | None:
+        """Search a segment from the index entry for offset ``near``."""
         near = max(near, log_start)
         start = self._position(segment, near)
         scanned = end = 0
@@ -83,7 +83,7 @@ class _Search:
         return None
 
     def _position(self, segment: SegmentPaths, offset: int) -> int:
-        """Where to start reading, by the offset index."""
+        """The position to start reading at, by the offset index."""
         data = self._fs.read(segment.offset_index) if self._fs.exists(segment.offset_index) else b""
         count = count_offset_entries(data)
         target = offset - segment.base_offset
@@ -101,7 +101,7 @@ class _Search:
         self.note("index", why, slot=slot, entries=count, offset=found, position=position, nextOffset=following)
         return int(position)
 
-    def _in_batch(self, segment: SegmentPaths, batch: BatchFacts, log_start: int) -> Found | None:
+    def _in_batch(self, segment: SegmentPaths, batch: BatchFacts, log_start: int) -> RecordLocation | None:
         data = self._fs.open(segment.log, write=False).pread(batch.size, batch.position)
         entry = Entry(0, batch.size, batch.last_offset, batch.magic)
         try:
@@ -118,13 +118,13 @@ class _Search:
             if record.offset >= log_start and self._is_record(record):
                 why = f"the first with {self._goal}"
                 self.note("record", why, number=number, offset=record.offset, timestamp=record.timestamp)
-                return Found(segment, batch, record)
+                return RecordLocation(segment, batch, record)
         self.note("record", f"none with {self._goal}: on to the next batch", number=None, offset=None, timestamp=None)
         return None
 
 
 def find_offset(fs: Fs, partition: str, offset: int) -> Lookup:
-    """The record at ``offset``, or the next one where compaction took it. Raises `OffsetOutOfRangeError`."""
+    """Find the record at ``offset``, or the next one if compaction removed it. Raises `OffsetOutOfRangeError`."""
     segments = list_segments(fs, partition)
     bases = [segment.base_offset for segment in segments]
     chosen = bisect_right(bases, offset) - 1
@@ -153,7 +153,7 @@ def find_offset(fs: Fs, partition: str, offset: int) -> Lookup:
 
 
 def find_timestamp(fs: Fs, partition: str, timestamp: int) -> Lookup:
-    """The first record, in offset order, that is not earlier than ``timestamp`` (ms)."""
+    """Find the first record, in offset order, that is not earlier than ``timestamp`` (ms)."""
     search = _Search(
         fs,
         f"timestamp {timestamp} or later",
@@ -177,7 +177,7 @@ def find_timestamp(fs: Fs, partition: str, timestamp: int) -> Lookup:
 
 
 def _log_start(fs: Fs, partition: str, bases: list[int]) -> int:
-    """The log's start: of its first segment, or what DeleteRecords has moved it to."""
+    """The log start: the first segment's offset, or a later one after DeleteRecords."""
     parsed = partition_at(partition)
     first = bases[0] if bases else 0
     checkpoint = os.path.join(os.path.dirname(os.path.abspath(partition)), LOG_START_OFFSETS)
@@ -187,7 +187,7 @@ def _log_start(fs: Fs, partition: str, bases: list[int]) -> int:
 
 
 def _time_entry(search: _Search, segment: SegmentPaths, data: bytes, timestamp: int) -> int:
-    """The offset from which on the timestamp may be found, by the time index."""
+    """The offset to search the timestamp from, by the time index."""
     count = count_time_entries(data)
     slot = last_true(count, lambda slot: TIME_ENTRY.unpack_from(data, slot * TIME_ENTRY.size)[0] <= timestamp)
     following = TIME_ENTRY.unpack_from(data, (slot + 1) * TIME_ENTRY.size)[0] if slot + 1 < count else None
@@ -203,7 +203,7 @@ def _time_entry(search: _Search, segment: SegmentPaths, data: bytes, timestamp: 
 
 
 def _largest_timestamp(fs: Fs, segment: SegmentPaths, data: bytes) -> int:
-    """The time index's last, or one of a batch behind the last entry of the index."""
+    """The largest timestamp of a segment: of the time index, or of a batch behind the last index entry."""
     count = count_time_entries(data)
     largest = TIME_ENTRY.unpack_from(data, (count - 1) * TIME_ENTRY.size)[0] if count else NO_TIMESTAMP
     index = fs.read(segment.offset_index) if fs.exists(segment.offset_index) else b""

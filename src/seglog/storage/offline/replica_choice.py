@@ -1,8 +1,9 @@
-"""Of several replicas of one partition, as they lie in several brokers' directories: which to read, and how far.
+"""Chooses which of several replicas of one partition to read, and how far, by their files alone. Pure.
 
-Nobody says here who leads; there are only files, some of them of brokers that are dead or were away for long. Pure.
+The directories belong to several brokers, some of which may be dead or were offline for long, and the leader is not
+known.
 
-What is known (KIP-101, KIP-279, KIP-320):
+The facts (KIP-101, KIP-279, KIP-320):
 
 - A replica's own log below its high watermark, as far as it has it, is committed: a follower takes the leader's only
   for what it has itself (``Partition.scala``). Above it a replica may have what a later leader never had.
@@ -34,10 +35,10 @@ from seglog.core.types import NO_EPOCH
 from seglog.storage.log.epochs import LeaderEpochs
 
 
-class Replica(NamedTuple):
-    """One of them as its files say: offsets, and the leader epochs of ``leader-epoch-checkpoint``.
+class ReplicaFiles(NamedTuple):
+    """The files of one replica: offsets, and the leader epochs of ``leader-epoch-checkpoint``.
 
-    ``claimed`` is its high watermark, None where no file says one.
+    ``claimed`` is its high watermark, None if no file has one.
     """
 
     directory: str
@@ -53,27 +54,27 @@ class Replica(NamedTuple):
         return 0 if self.claimed is None else min(max(self.claimed, self.log_start), self.log_end)
 
     def epoch_ends(self) -> dict[int, int]:
-        """Each leader epoch and where it ends, exclusive. A file may know of epochs that a power cut took away."""
+        """Each leader epoch and its end, exclusive. A file may have epochs whose batches a power cut removed."""
         entries = [entry for entry in self.epochs.entries if entry.start_offset <= self.log_end]
         starts = [*(entry.start_offset for entry in entries), self.log_end]
         return {entry.epoch: end for entry, end in zip(entries, starts[1:], strict=True)}
 
 
-class Choice(NamedTuple):
+class ReplicaChoice(NamedTuple):
     """Read ``replica`` up to ``until``; ``others`` have the same up to there. ``by`` has the high watermark that it is,
     None if it is the log's end."""
 
-    replica: Replica
+    replica: ReplicaFiles
     until: int
-    others: tuple[Replica, ...]
-    by: Replica | None
+    others: tuple[ReplicaFiles, ...]
+    by: ReplicaFiles | None
 
 
-def agreed(one: Replica, other: Replica) -> int:
+def agreed(one: ReplicaFiles, other: ReplicaFiles) -> int:
     """Up to here two replicas have the same records, as far as they have any.
 
-    >>> old = Replica("a", 0, 90, 50, LeaderEpochs([(1, 0), (2, 60)]))
-    >>> new = Replica("b", 0, 80, 70, LeaderEpochs([(1, 0), (3, 65)]))
+    >>> old = ReplicaFiles("a", 0, 90, 50, LeaderEpochs([(1, 0), (2, 60)]))
+    >>> new = ReplicaFiles("b", 0, 80, 70, LeaderEpochs([(1, 0), (3, 65)]))
     >>> agreed(old, new)
     60
     """
@@ -84,11 +85,11 @@ def agreed(one: Replica, other: Replica) -> int:
     return 0 if shared is None else min(ours[shared], theirs[shared])
 
 
-def choose(replicas: Sequence[Replica], *, to_end: bool = False) -> Choice:
+def choose(replicas: Sequence[ReplicaFiles], *, to_end: bool = False) -> ReplicaChoice:
     """Which of ``replicas`` to read (at least one), by the rule above; with ``to_end`` beyond what is committed."""
     to_end = to_end or all(replica.claimed is None for replica in replicas)
 
-    def authority_of(replica: Replica) -> tuple[int, int, int]:
+    def authority_of(replica: ReplicaFiles) -> tuple[int, int, int]:
         return max(replica.epoch_ends(), default=NO_EPOCH), 0 if to_end else replica.committed, replica.log_end
 
     authority = max(replicas, key=authority_of)
@@ -98,4 +99,4 @@ def choose(replicas: Sequence[Replica], *, to_end: bool = False) -> Choice:
     until = authority.log_end if by is None else min(by.committed, shared[id(by)])
     able = [replica for replica in replicas if shared[id(replica)] >= until]
     able.sort(key=lambda replica: (replica.log_start, replica is not authority, -replica.committed, replica.directory))
-    return Choice(able[0], until, tuple(able[1:]), by)
+    return ReplicaChoice(able[0], until, tuple(able[1:]), by)

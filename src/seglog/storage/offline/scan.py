@@ -27,8 +27,8 @@ from seglog.storage.formats.paths import (
     segment_paths,
 )
 from seglog.storage.offline.scan_start import offset_at_time, start_position
-from seglog.storage.offline.table_batches import Filter, Stretch, iter_table_batches
-from seglog.storage.offline.transaction_state import committed
+from seglog.storage.offline.table_batches import BatchFilter, FileRange, iter_table_batches
+from seglog.storage.offline.transaction_state import read_transactions
 
 Bound = int | datetime
 """A log offset, or a point in time that has a time zone."""
@@ -52,11 +52,11 @@ class _Log(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What to read of a log."""
+    """The records to read of a log."""
 
     log: _Log
     wanted: Selection
-    leave_out: Filter
+    leave_out: BatchFilter
 
 
 def scan(
@@ -109,11 +109,11 @@ def scan(
         _check_named(bounds, logs)
     wanted = Selection(names, rows=batch_rows, bytes_=batch_bytes)
     read_committed = isolation_level == _ISOLATION_LEVELS[1]
-    tasks = [_task(fs, log, wanted, start, end, Filter(include_control), read_committed) for log in logs]
+    tasks = [_task(fs, log, wanted, start, end, BatchFilter(include_control), read_committed) for log in logs]
     return pa.RecordBatchReader.from_batches(schema, _read_all(fs, tasks))
 
 
-# What there is
+# Finding logs
 
 
 def _find(fs: Fs, paths: Iterable[str | os.PathLike[str]], topics: set[str] | None) -> list[_Log]:
@@ -168,7 +168,7 @@ def _file(fs: Fs, path: str) -> _Log:
     return _Log(None, origin, (segment,), fs.stat(path).size, is_last)
 
 
-# What is asked for
+# Bounds
 
 
 def _check_named(bounds: Bounds | None, logs: Sequence[_Log]) -> None:
@@ -187,12 +187,12 @@ def _task(
     wanted: Selection,
     start: Bounds | None,
     end: Bounds | None,
-    leave_out: Filter,
+    leave_out: BatchFilter,
     read_committed: bool,
 ) -> _Task:
     low, high = _log_start(fs, log), MAX_INT64
     if read_committed and log.directory is not None:
-        aborted, stable = committed(fs, log.directory)
+        aborted, stable = read_transactions(fs, log.directory)
         leave_out = leave_out._replace(aborted=aborted)
         high = high if stable is None else stable
     first = _offset(fs, log, _of(start, log.origin), low, nothing=low, late=high)
@@ -201,7 +201,7 @@ def _task(
 
 
 def _log_start(fs: Fs, log: _Log) -> int:
-    """Records below it were deleted by a client, though a segment still has them."""
+    """The log start: a client has deleted the records below it, which a segment may still have."""
     if log.directory is None or log.origin.topic is None or log.origin.partition is None:
         return 0
     starts = read_offsets(fs, os.path.join(os.path.dirname(log.directory), LOG_START_OFFSETS))
@@ -217,13 +217,13 @@ def _of(bounds: Bounds | None, origin: SourcePartition) -> Bound | None:
 
 
 def _offset(fs: Fs, log: _Log, bound: Bound | None, low: int, *, nothing: int, late: int) -> int:
-    """A bound as an offset: ``nothing`` where there is no bound, ``late`` where all records are before it."""
+    """A bound as an offset: ``nothing`` without a bound, ``late`` if all records are earlier."""
     if bound is None:
         return nothing
     if isinstance(bound, int):
         return bound
     if bound.tzinfo is None:
-        raise InvalidConfigError(f"{bound!r} has no time zone: say which, for instance tzinfo=datetime.UTC")
+        raise InvalidConfigError(f"{bound!r} has no time zone: set one, for instance tzinfo=datetime.UTC")
     milliseconds = -((_EPOCH - bound) // timedelta(milliseconds=1))
     found = offset_at_time(fs, log.segments, milliseconds, low)
     return late if found is None else found
@@ -238,7 +238,7 @@ def _read_all(fs: Fs, tasks: Iterable[_Task]) -> Iterator[pa.RecordBatch]:
 
 
 def _read(fs: Fs, task: _Task) -> Iterator[pa.RecordBatch]:
-    """A log, segment by segment; found anew when a segment that was there is gone."""
+    """Read a log segment by segment. If a broker deletes a segment meanwhile, list the segments again."""
     log, wanted, leave_out = task
     attempt = 0
     while wanted.low < wanted.high:
@@ -249,7 +249,7 @@ def _read(fs: Fs, task: _Task) -> Iterator[pa.RecordBatch]:
                 return
             high = wanted.high if following is None else min(wanted.high, following.base_offset)
             try:
-                stretch = Stretch(segment.log, start_position(fs, segment, wanted.low), to_end=high < wanted.high)
+                stretch = FileRange(segment.log, start_position(fs, segment, wanted.low), to_end=high < wanted.high)
                 if following is None:
                     stretch = stretch._replace(end=log.end, is_open=log.is_open)
                 yield from iter_table_batches(fs, stretch, wanted._replace(high=high), log.origin, leave_out=leave_out)
@@ -266,7 +266,7 @@ def _read(fs: Fs, task: _Task) -> Iterator[pa.RecordBatch]:
 
 
 def _again(fs: Fs, directory: str, origin: SourcePartition, offset: int) -> _Log:
-    """The log as it lies now: compaction may have put a segment's records into the one before it."""
+    """List the log's segments again: compaction may have moved records to an earlier segment."""
     log = _directory(fs, directory, TopicPartition(origin.topic or "", origin.partition or 0))
     first = log.segments[0].base_offset if log.segments else None
     if first is None or first > offset:

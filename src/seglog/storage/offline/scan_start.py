@@ -1,6 +1,6 @@
-"""Where in its files a scan begins: near an offset by the sparse index, at a time by the time index.
+"""Finds the start of a scan: a position near an offset by the sparse index, an offset by the time index.
 
-Indexes are hints here: what they say is checked against the log, and without them a search begins at a segment's start.
+Indexes are hints: entries are checked against the log, and without an index a search begins at the segment's start.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from seglog.records.batch_tables import BatchTable
 from seglog.storage.formats.paths import SegmentPaths
 from seglog.storage.log.index import TIME_ENTRY, last_true
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes
-from seglog.storage.offline.table_batches import Stretch, iter_tables
+from seglog.storage.offline.table_batches import FileRange, iter_tables
 
 
 def start_position(fs: Fs, segment: SegmentPaths, offset: int) -> int:
-    """Where a batch starts that is not behind ``offset``, as near to it as the index tells."""
+    """The start of a batch at or before ``offset``, as near to it as the index allows."""
     if offset <= segment.base_offset:
         return 0
     return IndexBoundaries(fs, SegmentBytes(segment.base_offset, segment.log, fs.stat(segment.log).size)).start_of(
@@ -31,7 +31,7 @@ def start_position(fs: Fs, segment: SegmentPaths, offset: int) -> int:
 
 
 def _look_up_time(fs: Fs, segment: SegmentPaths, timestamp: int) -> tuple[int | None, int]:
-    """The newest time that the ``.timeindex`` knows, None if none; and an offset before which all is earlier.
+    """The last time of the ``.timeindex``, None if it has none; and an offset before which all records are earlier.
 
     Entries are read one by one: the index of an active segment may be 10 MiB of zeros.
     """
@@ -54,10 +54,10 @@ def _look_up_time(fs: Fs, segment: SegmentPaths, timestamp: int) -> tuple[int | 
 
 
 def offset_at_time(fs: Fs, segments: Sequence[SegmentPaths], timestamp: int, low: int) -> int | None:
-    """The first offset, not under ``low``, of a record whose timestamp (ms) is ``timestamp`` or later; None if none.
+    """The first offset from ``low`` on of a record whose timestamp (ms) is ``timestamp`` or later; None if none.
 
-    By Kafka's rule (``LogSegment.findOffsetByTimestamp``): segments whose last time-index entry is earlier are passed
-    over, except the last one, whose time index is not complete.
+    Kafka's rule (``LogSegment.findOffsetByTimestamp``): skip segments whose last time index entry is earlier, except
+    the last segment, whose time index is not complete.
     """
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is not None and following.base_offset <= low:
@@ -66,13 +66,13 @@ def offset_at_time(fs: Fs, segments: Sequence[SegmentPaths], timestamp: int, low
         if following is not None and newest is not None and newest < timestamp:
             continue
         position = start_position(fs, segment, max(near, low))
-        found = _first_at(fs, Stretch(segment.log, position, is_open=following is None), timestamp, low)
+        found = _first_at(fs, FileRange(segment.log, position, is_open=following is None), timestamp, low)
         if found is not None:
             return found
     return None
 
 
-def _first_at(fs: Fs, stretch: Stretch, timestamp: int, low: int) -> int | None:
+def _first_at(fs: Fs, stretch: FileRange, timestamp: int, low: int) -> int | None:
     for table in iter_tables(fs, stretch):
         late = (table["max_timestamp"] >= timestamp) & (table["base_offset"] + table["last_offset_delta"] >= low)
         for index in np.flatnonzero(late):
@@ -83,7 +83,7 @@ def _first_at(fs: Fs, stretch: Stretch, timestamp: int, low: int) -> int | None:
 
 
 def _first_in(fs: Fs, path: str, row: BatchTable, timestamp: int, low: int) -> int | None:
-    """The look into one batch; the header's largest timestamp may be that of a record which compaction removed."""
+    """Search one batch: the header's largest timestamp may belong to a record that compaction removed."""
     position, size = int(row["position"][0]), int(row["size"][0])
     with closing(fs.open(path, write=False)) as file:
         data = file.pread(size, position)

@@ -1,4 +1,4 @@
-"""What is in a log directory, from names, sizes and batch headers alone: for `seglog ls`. Opens nothing for writing."""
+"""Surveys a partition for `seglog ls` by names, sizes and batch headers alone. Opens no file for writing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from seglog.core.types import NO_TIMESTAMP, TopicPartition
 from seglog.storage.formats.checkpoints import read_partition_metadata
 from seglog.storage.formats.paths import SegmentPaths, list_segments
 from seglog.storage.log.quarantine import only_zeros
-from seglog.storage.offline.inspect import iter_headers
+from seglog.storage.offline.batch_reading import iter_headers
 
 Advance = Callable[[int], None]
 
 
-class SegmentFacts(NamedTuple):
+class SegmentSurvey(NamedTuple):
     """One segment. Offsets from ``base_offset`` to ``next_offset`` (exclusive); sizes in bytes, of the log alone.
 
-    ``records`` is None where a compressed message of format 0 or 1 keeps its number to itself; control records count.
-    Timestamps are -1 where there are none. ``trailing``: bytes behind the last whole batch; ``error``: what ended the
-    reading before the end of the file.
+    ``records`` includes control records, and is None if the number inside a compressed message of format 0 or 1 is not
+    known. Timestamps are -1 if there are none. ``trailing``: bytes behind the last whole batch; ``error``: why reading
+    stopped before the end of the file.
     """
 
     base_offset: int
@@ -39,21 +39,21 @@ class SegmentFacts(NamedTuple):
     error: CorruptError | None
 
 
-class PartitionFacts(NamedTuple):
-    """A partition and its segments by offset; the topic id is None where no ``partition.metadata`` says it."""
+class PartitionSurvey(NamedTuple):
+    """A partition and its segments by offset; the topic id is None without ``partition.metadata``."""
 
     path: str
     topic_partition: TopicPartition | None
     topic_id: UUID | None
-    segments: tuple[SegmentFacts, ...]
+    segments: tuple[SegmentSurvey, ...]
 
     @property
-    def total(self) -> SegmentFacts:
-        """The segments as if they were one."""
+    def total(self) -> SegmentSurvey:
+        """The sum of all segments."""
         segments = self.segments
         counts = [segment.records for segment in segments if segment.records is not None]
         first = [segment.first_timestamp for segment in segments if segment.first_timestamp != NO_TIMESTAMP]
-        return SegmentFacts(
+        return SegmentSurvey(
             base_offset=segments[0].base_offset if segments else 0,
             next_offset=segments[-1].next_offset if segments else 0,
             size=sum(segment.size for segment in segments),
@@ -71,8 +71,8 @@ class PartitionFacts(NamedTuple):
 
 def survey_partition(
     fs: Fs, path: str, topic_partition: TopicPartition | None, advance: Advance | None = None
-) -> PartitionFacts:
-    """Read the headers of all batches of a partition; ``advance`` is told how many bytes were dealt with."""
+) -> PartitionSurvey:
+    """Read the headers of all batches of a partition; ``advance`` receives the bytes of each segment."""
     segments = []
     found = list_segments(fs, path)
     for paths in found:
@@ -80,13 +80,13 @@ def survey_partition(
         segments.append(facts)
         if advance is not None:
             advance(facts.size)
-    return PartitionFacts(path, topic_partition, read_partition_metadata(fs, path), tuple(segments))
+    return PartitionSurvey(path, topic_partition, read_partition_metadata(fs, path), tuple(segments))
 
 
-def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> SegmentFacts:
-    """Read the headers of a segment's batches, as far as they can be read.
+def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> SegmentSurvey:
+    """Read the headers of a segment's batches, up to the first that cannot be read.
 
-    Zeros at the end of the last one are room for more (``preallocate``), and not counted.
+    Zeros at the end of the last segment (``preallocate``) are not counted.
     """
     try:
         file = fs.open(paths.log, write=False)
@@ -115,7 +115,7 @@ def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> Seg
             size = position
         else:
             error = problem
-    return SegmentFacts(
+    return SegmentSurvey(
         base_offset=paths.base_offset,
         next_offset=next_offset,
         size=size,
@@ -131,8 +131,8 @@ def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> Seg
     )
 
 
-def _unreadable(paths: SegmentPaths, error: CorruptError) -> SegmentFacts:
-    return SegmentFacts(
+def _unreadable(paths: SegmentPaths, error: CorruptError) -> SegmentSurvey:
+    return SegmentSurvey(
         base_offset=paths.base_offset,
         next_offset=paths.base_offset,
         size=0,

@@ -1,7 +1,7 @@
-"""A stretch of a segment's file as Arrow: what a scan, a Spark task and an export are made of.
+"""Reads a range of a segment's file as Arrow, for scans, Spark tasks and exports.
 
-The file may be written, compacted or deleted by a broker meanwhile: it is read by position in chunks of a few MiB and
-never mapped (a mapped file that someone truncates ends the process).
+A broker may write, compact or delete the file meanwhile. It is read by position in chunks of a few MiB and never
+mapped: truncating a mapped file ends the process.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentByte
 
 CHUNK_BYTES: Final = 4 << 20
 _BEFORE_MAGIC: Final = MAGIC_POSITION + 1
-"""Bytes that tell a batch's size and format."""
+"""Bytes that hold a batch's size and format."""
 _TABLE_ROWS: Final = 16384
 
 
-class Stretch(NamedTuple):
+class FileRange(NamedTuple):
     """Bytes ``start`` to ``end`` of a log file, from batch boundary to batch boundary; picklable.
 
-    ``end`` None is the file's end. With ``is_open`` the file is the one being written, and what is no whole batch at
-    its end (a torn one, or pre-allocated zeros) is just the end; otherwise that is damage. With ``to_end`` batches are
-    looked at up to the end even if their offsets are not asked for. With ``is_checked`` a file whose batch at ``start``
-    is behind the lowest offset asked for is not the one that was meant: `OffsetOutOfRangeError`.
+    ``end`` None is the file's end. ``is_open``: the file is being written, and a torn batch or pre-allocated zeros end
+    it; otherwise these are damage. ``to_end``: check batches up to the end even if their offsets are not wanted.
+    ``is_checked``: raise `OffsetOutOfRangeError` if the batch at ``start`` lies behind the lowest wanted offset: the
+    file was replaced.
     """
 
     path: str
@@ -49,19 +49,19 @@ class Stretch(NamedTuple):
     is_checked: bool = False
 
 
-class Filter(NamedTuple):
-    """Batches that are left out: control batches, unless asked for, and those of aborted transactions."""
+class BatchFilter(NamedTuple):
+    """The batches to leave out: control batches, unless included, and those of ``aborted`` transactions."""
 
     include_control: bool = False
     aborted: Sequence[AbortedTxn] = ()
 
 
-_NO_FILTER: Final = Filter()
+_NO_FILTER: Final = BatchFilter()
 _ALL: Final = Selection()
 
 
 class _Chunk(NamedTuple):
-    """Some batches: ``table`` of those that start in ``data``, which begins at file position ``position``."""
+    """The ``table`` of the batches that start in ``data``, which begins at file position ``position``."""
 
     data: bytes
     position: int
@@ -69,24 +69,23 @@ class _Chunk(NamedTuple):
 
 
 OnDamage = Callable[[CorruptError, int], None]
-"""Is told of damage, with file and position, and how many bytes are left out for it."""
+"""Receives damage, with file and position, and the number of bytes that are left out for it."""
 
 
 def iter_table_batches(
     fs: Fs,
-    stretch: Stretch,
+    stretch: FileRange,
     wanted: Selection = _ALL,
     origin: SourcePartition = NOWHERE,
     *,
-    leave_out: Filter = _NO_FILTER,
+    leave_out: BatchFilter = _NO_FILTER,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a stretch with ``wanted.low <= offset < wanted.high``, in the file's order.
+    """The records of a range with ``wanted.low <= offset < wanted.high``, in the file's order.
 
-    Holds one chunk, or one batch that is larger than a chunk, and what is decoded from it at a time. Raises
+    Holds one chunk at a time, or one batch that is larger, with its decoded records. Raises
     `CorruptBatchError`, `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError` with file, position and
-    offset at the first damage that concerns these offsets; `OffsetOutOfRangeError` if the file has become shorter than
-    it was; OSError as the file system does.
+    offset at the first damage to these offsets, `OffsetOutOfRangeError` if the file became shorter, and OSError.
     """
     for decoded in iter_decoded(fs, stretch, wanted, origin, leave_out=leave_out, chunk_bytes=chunk_bytes):
         if decoded.rows is not None:
@@ -95,18 +94,18 @@ def iter_table_batches(
 
 def iter_decoded(
     fs: Fs,
-    stretch: Stretch,
+    stretch: FileRange,
     wanted: Selection = _ALL,
     origin: SourcePartition = NOWHERE,
     *,
-    leave_out: Filter = _NO_FILTER,
+    leave_out: BatchFilter = _NO_FILTER,
     chunk_bytes: int = CHUNK_BYTES,
     on_damage: OnDamage | None = None,
 ) -> Iterator[DecodedRows]:
-    """The same, with how far each part goes. With ``on_damage`` damaged batches are left out instead of raised.
+    """As `iter_table_batches`, with the end offset of each part. With ``on_damage`` damaged batches are left out.
 
-    Where no batch can be told from its bytes, the next one that the index knows is gone on with. Items without rows say
-    up to which offset all was looked at.
+    If bytes are not a batch, reading continues at the next batch in the index. Items without rows have the offset up to
+    which everything was read.
     """
     if on_damage is not None:
         on_damage = _naming(stretch.path, on_damage)
@@ -130,7 +129,7 @@ def _naming(path: str, on_damage: OnDamage) -> OnDamage:
 def _decode_what_can_be(
     chunk: _Chunk, chosen: BatchTable, wanted: Selection, origin: SourcePartition, on_damage: OnDamage
 ) -> Iterator[DecodedRows]:
-    """Around a batch whose records are damaged: those that come before it are decoded one by one."""
+    """Decode around damaged records: the batches before them one by one."""
     rest = chosen
     while len(rest):
         try:
@@ -150,8 +149,8 @@ def _decode_what_can_be(
                 on_damage(error, int(one["size"][0]))
 
 
-def iter_tables(fs: Fs, stretch: Stretch) -> Iterator[BatchTable]:
-    """Only the headers of a stretch, with verdicts on CRCs; `CorruptBatchError` where something is no batch at all."""
+def iter_tables(fs: Fs, stretch: FileRange) -> Iterator[BatchTable]:
+    """The headers of a range, with verdicts on CRCs; `CorruptBatchError` at bytes that are not a batch."""
     try:
         for _, _, table in _chunks(fs, stretch, CHUNK_BYTES):
             yield table
@@ -165,11 +164,11 @@ def _last_offsets(table: BatchTable) -> npt.NDArray[np.int64]:
 
 
 def _sound(
-    fs: Fs, stretch: Stretch, wanted: Selection, chunk_bytes: int, on_damage: OnDamage | None
+    fs: Fs, stretch: FileRange, wanted: Selection, chunk_bytes: int, on_damage: OnDamage | None
 ) -> Iterator[_Chunk]:
-    """Chunks whose batches have right CRCs and offsets that rise, of those that can have offsets asked for.
+    """Chunks of batches that may have wanted offsets, with right CRCs and rising offsets.
 
-    What a bad batch says of itself is not believed: sound ones before and behind it tell whether it matters.
+    The header of a damaged batch does not count: sound batches around it decide whether it may have wanted offsets.
     """
     highest = -1
     is_unchecked = stretch.is_checked and stretch.start > 0
@@ -178,7 +177,7 @@ def _sound(
             continue
         sound = table["verdict"] == Verdict.OK
         if is_unchecked and table["position"][0] == stretch.start and table["base_offset"][0] > wanted.low:
-            raise OffsetOutOfRangeError(f"{stretch.path} was written anew before it was read")
+            raise OffsetOutOfRangeError(f"{stretch.path} was replaced before it was read")
         is_unchecked = False
         begins = np.flatnonzero(sound & (table["base_offset"] <= wanted.low))
         ends = np.flatnonzero(sound & (_last_offsets(table) >= wanted.high - 1))
@@ -224,7 +223,7 @@ def _damage(
     return error
 
 
-def _chunks(fs: Fs, stretch: Stretch, chunk_bytes: int, on_damage: OnDamage | None = None) -> Iterator[_Chunk]:
+def _chunks(fs: Fs, stretch: FileRange, chunk_bytes: int, on_damage: OnDamage | None = None) -> Iterator[_Chunk]:
     with closing(fs.open(stretch.path, write=False)) as file:
         size = file.size()
         if stretch.end is not None and size < stretch.end:
@@ -263,7 +262,7 @@ def _cut(path: str, size: int) -> OffsetOutOfRangeError:
 
 
 def _known_behind(fs: Fs, path: str, position: int, limit: int) -> int:
-    """The first boundary behind ``position`` that the segment's index knows, else ``limit``."""
+    """The first boundary behind ``position`` in the segment's index, otherwise ``limit``."""
     name = parse_file_name(os.path.basename(path))
     boundaries = IndexBoundaries(fs, SegmentBytes(name.base_offset if name else 0, path, limit))
     return boundaries.cut(position, position, limit)
@@ -273,8 +272,8 @@ def _size_at(data: bytes) -> int:
     return int.from_bytes(data[8:12], "big") + LOG_OVERHEAD
 
 
-def _check_end(file: File, stretch: Stretch, position: int, limit: int, stop: Stop) -> None:
-    """Raise `CorruptBatchError` unless what lies at ``position`` is a legal end of an open segment."""
+def _check_end(file: File, stretch: FileRange, position: int, limit: int, stop: Stop) -> None:
+    """Raise `CorruptBatchError` unless the bytes at ``position`` are a legal end of an open segment."""
     if stretch.is_open and (stop == Stop.TORN or _is_zeros(file, position, limit)):
         return
     head = file.pread(_BEFORE_MAGIC, position)
@@ -300,8 +299,8 @@ def _is_zeros(file: File, position: int, limit: int) -> bool:
     return True
 
 
-def _selected(table: BatchTable, wanted: Selection, leave_out: Filter) -> npt.NDArray[np.bool_]:
-    """Which batches may have records that are asked for. A legacy message's offset is the last of those inside."""
+def _selected(table: BatchTable, wanted: Selection, leave_out: BatchFilter) -> npt.NDArray[np.bool_]:
+    """The batches that may have wanted records. The offset of a legacy message is the last one inside."""
     new = table["magic"] == 2
     selected: npt.NDArray[np.bool_] = _last_offsets(table) >= wanted.low
     selected &= ~new | (table["base_offset"] < wanted.high)
@@ -315,7 +314,7 @@ def _selected(table: BatchTable, wanted: Selection, leave_out: Filter) -> npt.ND
 
 
 def _aborted(table: BatchTable, transactions: Sequence[AbortedTxn]) -> npt.NDArray[np.bool_]:
-    """Which batches lie within an aborted transaction of their producer."""
+    """The batches within an aborted transaction of their producer."""
     found = np.zeros(len(table), np.bool_)
     if not len(table):
         return found

@@ -1,4 +1,4 @@
-"""What the files at the top of a log directory say of its partitions, for who only looks at it. Changes nothing."""
+"""Reads the files at the top of a log directory that may be in use: log starts, high watermarks, broker id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seglog.storage.formats.watermarks import WATERMARKS, Watermark, read_waterm
 
 
 class TopFiles:
-    """Each file is read once, when it is asked for: what is said is as of then. `CorruptCheckpointError` names it."""
+    """Each file is read once, at first use, and not updated. `CorruptCheckpointError` names a damaged one."""
 
     def __init__(self, fs: Fs, path: str) -> None:
         self._fs = fs
@@ -35,7 +35,7 @@ class TopFiles:
 
     @cached_property
     def is_recovered(self) -> bool:
-        """Whether what stands beside a log can be believed: a broker has it open, or has closed it as it should."""
+        """Whether files beside a log match it: a broker has the directory open, or has closed it cleanly."""
         return self.in_use or read_clean_shutdown(self._fs, self.path) is not None
 
     @cached_property
@@ -49,18 +49,18 @@ class TopFiles:
 
     @cached_property
     def source(self) -> str | None:
-        """The file that has the high watermarks, None if none has."""
+        """The file with the high watermarks, None if there is none."""
         if self.watermarks is not None:
             return WATERMARKS
         return HIGH_WATERMARKS if self.checkpoint is not None else None
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """0 of a partition that the file does not have yet: a broker counts from there as well."""
+        """The high watermark; 0 if the file does not have the partition yet, as for a broker."""
         if self.watermarks is not None:
             mark = self.watermarks.get(partition)
             return mark.high if mark else 0
         return (self.checkpoint or {}).get(partition, 0)
 
     def claimed(self, partition: TopicPartition) -> int | None:
-        """The high watermark, None where no file says any."""
+        """The high watermark, None if no file has any."""
         return None if self.source is None else self.high_watermark(partition)

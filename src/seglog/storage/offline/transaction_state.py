@@ -1,7 +1,6 @@
-"""What read_committed means for a partition that is only looked at: aborted transactions, and where an open one begins.
+"""The state that ``read_committed`` needs: aborted transactions, and the start of the first open one.
 
-Unlike `seglog.storage.log.producer_snapshots` this takes directories as it finds them, in use or not, and removes
-nothing.
+Unlike `seglog.storage.log.producer_snapshots` this reads directories that may be in use, and removes nothing.
 """
 
 from __future__ import annotations
@@ -16,27 +15,26 @@ from seglog.records.batch import BATCH_OVERHEAD, read_header
 from seglog.storage.formats.paths import SNAPSHOT, TXN_INDEX, list_segments, parse_file_name
 from seglog.storage.log.producers import decode_snapshot
 from seglog.storage.log.transaction_index import AbortedTxn, decode_aborted
-from seglog.storage.offline.inspect import read_chunks
+from seglog.storage.offline.batch_reading import read_chunks
 
 
-class Committed(NamedTuple):
-    """The aborted transactions of a partition, and its last stable offset, None where it is the log's end."""
+class TransactionState(NamedTuple):
+    """The aborted transactions of a partition, and its last stable offset, None if it is the log's end."""
 
     aborted: tuple[AbortedTxn, ...]
     last_stable_offset: int | None
 
 
-def committed(fs: Fs, partition: str, *, below: int = MAX_INT64) -> Committed:
+def read_transactions(fs: Fs, partition: str, *, below: int = MAX_INT64) -> TransactionState:
     """Read all ``.txnindex`` files, the newest readable snapshot, and the headers of the batches behind that one.
 
-    As of the time when the log ended at ``below``: a transaction whose marker is not below it (a high watermark) is
-    still open.
+    A transaction is open unless its marker lies below ``below``, a high watermark.
     """
-    return Committed(_aborted(fs, partition), _last_stable_offset(fs, partition, below))
+    return TransactionState(_aborted(fs, partition), _last_stable_offset(fs, partition, below))
 
 
 def _files(fs: Fs, partition: str, kind: str) -> list[tuple[int, str]]:
-    """Offsets in the names of files of one kind, and their paths, in this order."""
+    """The files of one kind: the offsets in their names, and their paths, sorted."""
     found = []
     for name in fs.listdir(partition):
         file = parse_file_name(name)
@@ -73,7 +71,7 @@ def _last_stable_offset(fs: Fs, partition: str, below: int) -> int | None:
 
 
 def _note_transactions(fs: Fs, path: str, start: int, below: int, opened: dict[int, int]) -> None:
-    """Note in ``opened`` what a log's batches of these offsets open and end: producer id to first offset."""
+    """Replay the batches of these offsets into ``opened``: open transactions, producer id to first offset."""
     for chunk in read_chunks(fs.open(path, write=False)):
         for entry in chunk.entries:
             if entry.magic < 2 or entry.size < BATCH_OVERHEAD:

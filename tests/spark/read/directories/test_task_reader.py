@@ -35,7 +35,7 @@ from seglog.storage.compaction.log_cleaner import compact
 from seglog.storage.compaction.round import PLAIN
 from seglog.storage.formats.checkpoints import MetaProperties, write_meta_properties
 from seglog.storage.log.log import Log
-from seglog.storage.offline.table_batches import Stretch, iter_table_batches
+from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from tests.cases import case
 from tests.spark.logs import make_reader, offsets, write_partition
 from tests.storage.log.appends import with_header
@@ -255,7 +255,7 @@ def test_a_task_in_the_middle_of_a_segment_that_was_compacted(tmp_path: Path, mo
 
 def test_a_stretch_of_a_file_that_was_cut_at_a_boundary_does_not_end_in_silence(tmp_path: Path) -> None:
     log = write_partition(tmp_path / "t-0", [BATCH] * 3)
-    stretch = Stretch(str(log), 0, log.stat().st_size, is_open=True)
+    stretch = FileRange(str(log), 0, log.stat().st_size, is_open=True)
     os.truncate(log, sizes(log)[2])
     with pytest.raises(OffsetOutOfRangeError, match="was cut to"):
         list(iter_table_batches(OsFs(), stretch))

@@ -17,7 +17,7 @@ from seglog.spark.read.ranges import PartitionExtent, SegmentExtent
 from seglog.storage.formats.leader_epochs import EpochEntry
 from seglog.storage.formats.paths import LOG, SWAP, parse_file_name, segment_paths
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, find_end
-from seglog.storage.offline.inspect import read_chunks
+from seglog.storage.offline.batch_reading import read_chunks
 
 _ATTEMPTS: Final = 5
 

@@ -30,9 +30,9 @@ from seglog.storage.formats.leader_epochs import read_leader_epochs
 from seglog.storage.formats.paths import HIGH_WATERMARKS, PartitionDir
 from seglog.storage.formats.watermarks import WATERMARKS
 from seglog.storage.log.epochs import LeaderEpochs
-from seglog.storage.offline.replica_choice import Replica, choose
+from seglog.storage.offline.replica_choice import ReplicaFiles, choose
 from seglog.storage.offline.top_files import TopFiles
-from seglog.storage.offline.transaction_state import committed
+from seglog.storage.offline.transaction_state import read_transactions
 
 LONGEST: Final = "longest"
 
@@ -191,8 +191,8 @@ class _Bounds:
     def _dir(self, partition_path: str) -> _LogDir:
         return self._log_dirs[os.path.dirname(partition_path)]
 
-    def _replica(self, extent: PartitionExtent, epochs: LeaderEpochs) -> Replica:
-        return Replica(
+    def _replica(self, extent: PartitionExtent, epochs: LeaderEpochs) -> ReplicaFiles:
+        return ReplicaFiles(
             extent.directory,
             extent.log_start,
             extent.log_end,
@@ -211,7 +211,7 @@ class _Bounds:
             return extent
         return replace(extent, until=max(mark, extent.log_start), bound=f"high watermark ({log_dir.source})")
 
-    def _best(self, extents: Mapping[str, PartitionExtent], replicas: list[Replica]) -> PartitionExtent:
+    def _best(self, extents: Mapping[str, PartitionExtent], replicas: list[ReplicaFiles]) -> PartitionExtent:
         while True:
             choice = choose(replicas, to_end=self._options.until == "logEnd")
             wrong = next(
@@ -245,7 +245,7 @@ class _Bounds:
         until = max(choice.until, extent.log_start)
         return replace(extent, until=until, bound=f"high watermark ({source})", others=others)
 
-    def _is_brought_back(self, extent: PartitionExtent, replica: Replica, until: int) -> bool:
+    def _is_brought_back(self, extent: PartitionExtent, replica: ReplicaFiles, until: int) -> bool:
         """Whether a power cut restored a truncated tail of the log: `LeaderEpochs.agree`."""
         if self._dir(extent.directory).is_recovered or not len(replica.epochs):
             return False
@@ -267,7 +267,7 @@ def _no_watermark(where: str) -> InvalidConfigError:
 
 def _stable(fs: Fs, extent: PartitionExtent, log_dirs: Mapping[str, _LogDir]) -> PartitionExtent:
     """Lower the end to the last stable offset, and add the aborted transactions below it."""
-    aborted, stable = committed(fs, extent.directory, below=extent.until)
+    aborted, stable = read_transactions(fs, extent.directory, below=extent.until)
     marks = log_dirs[os.path.dirname(extent.directory)].watermarks
     if marks is not None and extent.bound.startswith("high watermark") and extent.topic_partition in marks:
         stable = min(marks[extent.topic_partition].stable, extent.until if stable is None else stable)

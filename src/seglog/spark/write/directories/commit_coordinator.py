@@ -50,7 +50,7 @@ from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.spark.runtime.processes import ProcessWatch
 from seglog.storage.adopt import InputMark, Intake, StagedPart, adopt, collect_orphans, read_ledger, remove_job
-from seglog.storage.adopt.planning import log_of
+from seglog.storage.adopt.job_adoption import log_of
 from seglog.storage.directory.log_dir import LogDir
 
 READY: Final = "ready"

@@ -13,7 +13,7 @@ from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.log.producers import Producers, decode_snapshot, encode_snapshot
 from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted
-from seglog.storage.offline.inspect import read_chunks
+from seglog.storage.offline.batch_reading import read_chunks
 from seglog.storage.offline.verify.producers import Replay, SnapshotFile
 from seglog.storage.offline.verify.summary import LEGACY, EpochRun
 

@@ -21,7 +21,7 @@ from seglog.core.types import MAX_INT64, NO_EPOCH, Buffer
 from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
 from seglog.storage.log.epochs import LeaderEpochs
-from seglog.storage.offline.inspect import read_chunks
+from seglog.storage.offline.batch_reading import read_chunks
 from seglog.storage.offline.verify.stretch_walk import Hole, StretchWalk
 from seglog.storage.offline.verify.summary import LEGACY, Facts
 

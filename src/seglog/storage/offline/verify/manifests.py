@@ -15,8 +15,8 @@ from seglog.records import any_magic
 from seglog.storage.formats.batch_walk import walk
 from seglog.storage.formats.paths import MANIFEST, WITNESS, SegmentPaths
 from seglog.storage.log.manifest import CHAINED, WITNESS_TEXT, Sealed, decode_manifest, difference, exchanged
+from seglog.storage.offline.batch_reading import read_chunks
 from seglog.storage.offline.findings import Finding, damage
-from seglog.storage.offline.inspect import read_chunks
 from seglog.storage.offline.verify.index_entries import NO_ENTRIES, IndexEntries
 
 _WINDOW: Final = 64 << 10

@@ -1,7 +1,7 @@
-"""Reading a partition's files without opening the log: for tools, on any directory, in use or not. Changes nothing.
+"""Reads the batches of a log file that may be in use or damaged, for tools. Changes nothing.
 
-Nothing here trusts the bytes: entries are found by their sizes alone, exactly as Kafka finds them in a file
-(``FileLogInputStream.java``), and what a batch holds is for the caller to judge.
+Batches are found by their sizes alone, as Kafka finds them in a file (``FileLogInputStream.java``). The caller checks
+their contents.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seglog.storage.formats.batch_walk import walk
 
 CHUNK_BYTES: Final = 4 << 20
 _WINDOW_BYTES: Final = 4 << 10
-"""Read at a time where only headers matter: one page, often with several small batches in it."""
+"""Bytes of a read for headers: one page, often with several small batches in it."""
 _INT64: Final = Struct(">q")
 
 
@@ -31,16 +31,16 @@ class Chunk(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the last entry ends in ``data``."""
+        """The end of the last entry in ``data``."""
         last = self.entries[-1]
         return last.position + last.size
 
 
 def read_chunks(file: File, start: int = 0, end: int | None = None, *, size: int = CHUNK_BYTES) -> Iterator[Chunk]:
-    """The entries of a log file from ``start`` on, some MiB at a time, up to the first that is not all there.
+    """The entries of a log file from ``start`` on, some MiB at a time, up to the first that is not whole.
 
     ``end`` is where to stop in the file (its size). An entry larger than ``size`` comes alone in its chunk. Raises
-    `CorruptBatchError` at an entry whose size cannot be, after all before it were handed out.
+    `CorruptBatchError` at an entry with an impossible size, after all entries before it.
     """
     limit = file.size() if end is None else end
     position, wanted = start, size
@@ -65,9 +65,9 @@ def read_chunks(file: File, start: int = 0, end: int | None = None, *, size: int
 
 
 class BatchFacts(NamedTuple):
-    """A batch or message as its header tells it: where it lies, and what can be known without its records.
+    """The facts about a batch or message that its header tells.
 
-    ``first_offset`` and ``records`` are None for a compressed message of format 0 or 1: they are inside of it.
+    ``first_offset`` and ``records`` are None for a compressed message of format 0 or 1: they are inside it.
     """
 
     position: int
@@ -87,9 +87,9 @@ class BatchFacts(NamedTuple):
 
 
 def iter_headers(file: File, start: int = 0, end: int | None = None) -> Iterator[BatchFacts]:
-    """The whole batches of a log file from ``start`` on, their headers read and nothing else of a large one.
+    """The whole batches of a log file from ``start`` on. Of large batches only the headers are read.
 
-    Ends where the next one is not all there. Raises `CorruptBatchError` at a size or format that cannot be.
+    Ends before a batch that is not whole. Raises `CorruptBatchError` at an impossible size or format.
     """
     for entry, position, data in walk(file, start, end, window=_WINDOW_BYTES, whole=False):
         yield _facts(data, entry, position, file.path)
