@@ -163,7 +163,7 @@ def test_asks_on_a_terminal(logs: Path, answer: bytes, code: int) -> None:
         stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
     )
     os.close(theirs)
     os.write(ours, answer)
