@@ -181,7 +181,7 @@ def _run(
 
 def test_the_dirtiest_log_comes_first() -> None:
     clean, dirty, other = _grown(9), _grown(9), _grown(9)
-    other.log.config = config(cleanup_policy="delete")
+    other.log.reconfigure(config(cleanup_policy="delete"))
     logs = _logs(clean, dirty, other)
     offsets = {TopicPartition("t", 0): 4}
     first = pick(logs, offsets)
@@ -189,7 +189,7 @@ def test_the_dirtiest_log_comes_first() -> None:
     assert first.log is dirty.log
     second = pick(logs, offsets, without=[TopicPartition("t", 1)])
     assert second is None, "half of it is not more than half"
-    clean.log.config = config(internal_segment_bytes=100, min_cleanable_dirty_ratio=0.1)
+    clean.log.reconfigure(config(internal_segment_bytes=100, min_cleanable_dirty_ratio=0.1))
     assert [stats.topic_partition.partition for stats in _run(logs, offsets)] == [1, 0]
     assert offsets == {TopicPartition("t", 0): 8, TopicPartition("t", 1): 8}
     assert _run(logs, offsets) == []

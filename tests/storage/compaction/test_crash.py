@@ -31,7 +31,7 @@ def written(seed: int, steps: int = 70) -> tuple[MemoryFs, Log]:
     writer = Writer(log, random.Random(seed))
     writer.write(steps)
     writer.end_all()
-    log.config = ROOMY
+    log.reconfigure(ROOMY)
     log.roll()
     writer.write(3)
     log.flush()

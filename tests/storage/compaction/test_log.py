@@ -174,7 +174,7 @@ def test_snapshots_of_segments_that_are_left_stay() -> None:
     before = disk.fs.read(segment_paths(PATH, 4).snapshot)
     disk.put((b"key-0", b"2"))
     disk.log.roll()
-    disk.log.config = config(internal_segment_bytes=100)
+    disk.log.reconfigure(config(internal_segment_bytes=100))
     disk.clean(4)
     assert [segment.base_offset for segment in disk.log.segments] == [0, 4, 5]
     assert disk.fs.read(segment_paths(PATH, 4).snapshot) == before

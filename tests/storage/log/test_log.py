@@ -31,7 +31,7 @@ def log(fs: MemoryFs) -> Iterator[Log]:
 
 
 def flush_each_append(log: Log) -> None:
-    log.config = log.config.with_overrides({"flush.messages": 1})
+    log.reconfigure(log.config.with_overrides({"flush.messages": 1}))
 
 
 def test_an_append_is_by_default_in_the_latest_epoch(log: Log) -> None:

@@ -20,11 +20,9 @@ def entries(segment: Segment) -> tuple[list[OffsetPosition], list[TimestampOffse
 
 def open_log(*, segment_bytes: int = 100_000, interval: int = 2 * _SIZE, **others: str) -> Log:
     log = load(new_disk()).log
-    log.config = log.config.with_overrides(
-        {"internal.segment.bytes": str(segment_bytes), "index.interval.bytes": str(interval), **others}
-    )
-    log.active.close(write=False)
-    log.segments = (log.new_segment(0),)
+    sizes = {"internal.segment.bytes": str(segment_bytes), "index.interval.bytes": str(interval)}
+    log.reconfigure(log.config.with_overrides({**sizes, **others}))
+    log.truncate_fully_and_start_at(0)
     return log
 
 

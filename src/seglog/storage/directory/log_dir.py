@@ -54,9 +54,9 @@ from seglog.storage.formats.topics_file import TopicEntry, TopicInfo, read_topic
 from seglog.storage.log import quarantine
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.reads import segment_at
 from seglog.storage.log.reserve import Reserve, reserve_size
 from seglog.storage.log.retention import Expired
+from seglog.storage.log.segments import segment_at
 
 if TYPE_CHECKING:
     from seglog.storage.compaction.log_cleaner import CompactionStats

@@ -17,10 +17,10 @@ from seglog.storage.formats.paths import ADOPT_MANIFEST, INDEX, LOG, TIME_INDEX
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Origin, Producers
-from seglog.storage.log.reads import segment_at
 from seglog.storage.log.rebase import runs
 from seglog.storage.log.segment import Segment
 from seglog.storage.log.segment_recovery import rescan
+from seglog.storage.log.segments import segment_at
 
 
 def carry_out(log: Log, log_dir: str, plan: PartitionPlan) -> None:

@@ -27,18 +27,18 @@ from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.formats.leader_epochs import write_leader_epochs
-from seglog.storage.formats.paths import DELETED, SWAP, segment_paths
 from seglog.storage.log import producer_snapshots as snapshots
 from seglog.storage.log import reads, retention
 from seglog.storage.log.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.log.dir_health import Background, DirHealth, Inline
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
-from seglog.storage.log.manifest import Manifest, Sealed
+from seglog.storage.log.manifest import Manifest
 from seglog.storage.log.producers import Producers
 from seglog.storage.log.reader import Isolation, RecordReader
 from seglog.storage.log.reads import Fetched, FoundOffset, UpTo
 from seglog.storage.log.retention import should_roll
 from seglog.storage.log.segment import Segment, SegmentConfig
+from seglog.storage.log.segments import Segments
 from seglog.storage.log.transaction_index import AbortedTxn
 
 _new: Final = tuple.__new__
@@ -94,11 +94,10 @@ class Log:
         self.clock = ground.clock
         self.path = path
         self.topic_partition = topic_partition
-        self.config = config
-        self.segments: tuple[Segment, ...] = tuple(loaded.segments)
+        self.background: Background = background or Inline()
+        self._segments = Segments(ground, path, config, loaded.segments, loaded.manifest, health, self.background)
         self.producers = loaded.producers
         self.epochs = loaded.epochs
-        self.manifest = loaded.manifest
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
@@ -112,10 +111,7 @@ class Log:
         """One flush at a time, and no truncation meanwhile: the recovery point moves under it. Who has it does not wait
         for `lock`."""
         self._defers_flushes = False
-        self._has_new_names = True
-        """Whether files may have names that are not on the disk."""
         self._health = health
-        self.background: Background = background or Inline()
         self._rng = ground.rng
         self._jitter_ms = self._new_jitter()
         self._first_unstable: int | None = None
@@ -133,8 +129,25 @@ class Log:
     # Offsets
 
     @property
+    def config(self) -> LogConfig:
+        return self._segments.config
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """As they are now; the last one is active. A reader takes them once."""
+        return self._segments.all
+
+    @property
     def active(self) -> Segment:
-        return self.segments[-1]
+        return self._segments.active
+
+    @property
+    def segment_config(self) -> SegmentConfig:
+        return self._segments.segment_config
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._segments.manifest
 
     @property
     def last_stable_offset(self) -> int:
@@ -162,7 +175,7 @@ class Log:
     @property
     def size(self) -> int:
         """Bytes of all log files."""
-        return sum(segment.size for segment in self.segments)
+        return self._segments.size
 
     def check(self) -> None:
         """Assert the invariants; tests call it after every step."""
@@ -202,7 +215,7 @@ class Log:
             plan = admit(
                 data,
                 self.log_end_offset,
-                self.config,
+                self._segments.config,
                 self.producers,
                 latest_epoch,
                 leader_epoch,
@@ -254,8 +267,8 @@ class Log:
             self._change_epochs(self.epochs.clear)
         for epoch, start in epoch_starts:
             self._assign_epoch(epoch, start)
-        segment = self.segments[-1]
-        config = self.config
+        segment = self._segments.active
+        config = self._segments.config
         if should_roll(
             segment.size,
             len(data),
@@ -348,43 +361,21 @@ class Log:
         self.producers.reflect(base)
         try:
             make_room(lambda: snapshots.take(self.fs, self.path, self.producers, sync=False))
-            segment = make_room(lambda: self.new_segment(base))
+            segment = make_room(lambda: self._segments.add_active(base))
         except NoSpaceError:
             self.producers.reflect(mapped)
             active.become_active()
             raise
-        self.segments = (*self.segments, segment)
         self._jitter_ms = self._new_jitter()
         self.background.submit(lambda: self._flush_rolled(active, base))
         return segment
 
-    def new_segment(self, base_offset: int) -> Segment:
-        """An empty active segment. `NoSpaceError`: then there is no file of it."""
-        fs, path = self.fs, self.path
-        try:
-            segment = Segment(fs, path, base_offset, self.segment_config, now_ms=self.clock.now_ms(), active=True)
-            segment.truncate_bytes(0)  # files of that name may be left of a crash in the middle of a deletion
-            segment.reset_indexes()
-            if self.config.preallocate:
-                segment.preallocate(self.config.segment_bytes)
-        except NoSpaceError:
-            for left in segment_paths(path, base_offset)[1:5]:
-                if fs.exists(left):
-                    fs.unlink(left)
-            raise
-        self.names_changed()
-        return segment
-
-    def names_changed(self) -> None:
-        """Files were made, renamed or removed: the next flush brings that to the disk, too."""
-        self._has_new_names = True
-
     def replace_active(self, segment: Segment, end_offset: int) -> None:
-        """Have this segment, whose records end at ``end_offset``, in the place of the active one, which is empty.
+        """Put ``segment``, whose records end at ``end_offset``, in the place of the active one, which is empty.
 
-        The empty one is not closed: a flush may be looking at it. Called with the lock held.
+        Called with the lock held.
         """
-        self.segments = (*self.segments[:-1], segment)
+        self._segments.replace_active(segment)
         self.log_end_offset = end_offset
         if self.hw_follows_end:
             self.high_watermark = end_offset
@@ -393,11 +384,7 @@ class Log:
 
     def reconfigure(self, config: LogConfig) -> None:
         with self.lock:
-            self.config = config
-
-    @property
-    def segment_config(self) -> SegmentConfig:
-        return SegmentConfig(self.config.segment_index_bytes, self.config.index_interval_bytes)
+            self._segments.reconfigure(config)
 
     def _new_jitter(self) -> int:
         limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -434,13 +421,11 @@ class Log:
         start = self.recovery_point
         if target < start or (target == start and up_to is not None):
             return
-        for segment in reads.segments_between(self.segments, start, target):
+        for segment in self._segments.between(start, target):
             segment.flush()
             if segment.base_offset >= start:  # at the start, too: the roll may have come after the last flush
                 snapshots.flush(self.fs, self.path, segment.base_offset)
-        if self._has_new_names:
-            self._has_new_names = False
-            self.fs.fsync_dir(self.path)
+        self._segments.flush_names()
         self.recovery_point = max(start, min(target, self.log_end_offset))
         self.last_flush_ms = self.clock.now_ms()
 
@@ -457,33 +442,9 @@ class Log:
             self.flush(end_offset)
             if not self.closed:
                 with self._guard():
-                    self._note_sealed()
+                    self._segments.note_sealed(self.recovery_point)
         except LogDirFullError:  # an index that has not found its place: it is tried again until it has
             self.background.schedule(_AGAIN_MS, lambda: self._flush_rolled(segment, end_offset))
-
-    def _note_sealed(self) -> None:
-        """Write sealed segments that are flushed and not in the manifest into it."""
-        segments = self.segments
-        known = self.manifest.entries
-        missing = len(segments) - 1 - len(known)
-        new: dict[int, tuple[Segment, Sealed]] = {}
-        for at in range(len(segments) - 2, -1, -1):  # of a long log the last ones are missing
-            if missing <= 0:
-                break
-            segment = segments[at]
-            if segment.base_offset not in known:
-                missing -= 1
-                if segments[at + 1].base_offset <= self.recovery_point:
-                    with suppress(LogClosedError, FileNotFoundError):  # retention or compaction has taken it away
-                        new[segment.base_offset] = segment, segment.sealed()
-        entries = [new[base][1] for base in sorted(new)]
-        self.manifest.add(entries, lambda entry: self._is_sealed(new[entry.base_offset][0]))
-
-    def _is_sealed(self, segment: Segment) -> bool:
-        """Whether it is one of the log's, and not the active one."""
-        segments = self.segments
-        at = reads.segment_at(segments, segment.base_offset)
-        return 0 <= at < len(segments) - 1 and segments[at] is segment
 
     def lower_recovery_point(self, offset: int) -> None:
         """What is above ``offset`` is about to be cut off, or was."""
@@ -579,14 +540,7 @@ class Log:
         if self.segments[0].base_offset > offset:
             self._truncate_fully(offset)
             return True
-        kept = [segment for segment in self.segments if segment.base_offset <= offset]
-        gone = self.segments[len(kept) :]
-        self.segments = tuple(kept)
-        self.manifest.forget_from(self.active.base_offset)
-        self._remove_segments(gone[::-1], later=False)  # from the end: a crash in between leaves no hole
-        with _without_undo():
-            self.active.truncate_to(offset, self.clock.now_ms())
-        end = self.active.next_offset()  # the batch that holds the offset is gone whole: the log ends before it
+        end = self._segments.truncate_to(offset)  # the batch that holds the offset is gone whole
         self._end_at(end)
         self.log_start_offset = min(self.log_start_offset, end)
         self._forget_epochs_from(end)
@@ -604,15 +558,7 @@ class Log:
     def _truncate_fully(self, offset: int) -> None:
         if not 0 <= offset <= MAX_INT64:
             raise ValueError(f"{self.topic_partition} cannot start at offset {offset}")
-        gone = self.segments
-        stale = [segment for segment in gone if segment.base_offset != offset]
-        self.manifest.forget_from(0)
-        self._remove_segments(stale, later=False)
-        reused = next((segment for segment in gone if segment.base_offset == offset), None)
-        if reused is not None:
-            reused.close(write=False)
-        with _without_undo():
-            self.segments = (self.new_segment(offset),)
+        self._segments.start_over(offset)
         for snapshot in snapshots.list_snapshots(self.fs, self.path):
             self.fs.unlink(snapshots.snapshot_path(self.path, snapshot))
         self.producers = Producers()
@@ -672,7 +618,7 @@ class Log:
         (``UnifiedLog.deleteOldSegments``)."""
         with self.lock, self._guard():
             expired = retention.expired_segments(
-                self._facts(),
+                self._segments.facts(self.log_end_offset),
                 config=self.config,
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
@@ -683,94 +629,14 @@ class Log:
             bases = {segment.base_offset for segment in expired}
             if self.active.base_offset in bases:  # the last one goes too: what is appended next needs a place
                 self.roll()
-            gone = [segment for segment in self.segments if segment.base_offset in bases]
-            self.segments = tuple(segment for segment in self.segments if segment.base_offset not in bases)
-            self._move_start(self.segments[0].base_offset)
-            self.manifest.forget(bases)
-            self._remove_segments(gone, later=True)
+            kept = next(segment for segment in self.segments if segment.base_offset not in bases)
+            self._move_start(kept.base_offset)
+            self._segments.remove(bases)
             return expired
 
-    def _facts(self) -> list[retention.SegmentFacts]:
-        segments = self.segments
-        return [
-            retention.SegmentFacts(
-                base_offset=segment.base_offset,
-                next_base_offset=segments[at + 1].base_offset if at + 1 < len(segments) else self.log_end_offset,
-                size=segment.size,
-                largest_timestamp=segment.largest_timestamp(),
-                is_active=at + 1 == len(segments),
-            )
-            for at, segment in enumerate(segments)
-        ]
-
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
-        """Put ``new``, open on their ``.cleaned`` files, which are on the disk, in the place of ``old``, neighbours.
-
-        ::
-
-            new:  .cleaned ──1──► .swap ─────────────3──► plain name
-            old:              plain name ──2──► .deleted ──────► gone after file.delete.delay.ms
-
-        A crash at any moment leaves the one or the other (``LocalLog.java``). Before the last file's step 1 is done the
-        next start drops all that is new; from then on it drops what is old and carries on with step 3
-        (`seglog.storage.log.crash_cleanup`). What is old it tells by offsets: segments behind the new one's last batch,
-        since nothing of them stayed, may outlive a crash, as if it was not their turn yet; the next round takes them.
-
-        Both are ascending. Called with the lock held. Readers go on undisturbed: they see the old segments or the new
-        ones, and keep files that they have open.
-        """
-        bases = {segment.base_offset for segment in new}
-        replaced = [segment.base_offset for segment in old]
-        self.manifest.forget(replaced)  # before a crash can leave the new ones in their place
-        for segment in sorted(new, key=lambda segment: -segment.base_offset):
-            segment.rename(SWAP)
-        first = self.segments.index(old[0])
-        assert self.segments[first : first + len(old)] == tuple(old), "a group is of neighbours"
-        self.segments = (*self.segments[:first], *new, *self.segments[first + len(old) :])
-        self.manifest.forget(replaced)  # a flush may have written them down again
-        for segment in old:
-            if segment.base_offset in bases:  # its producer snapshot is the new segment's now
-                segment.rename(DELETED)
-                self.background.schedule(self.config.file_delete_delay_ms, segment.delete)
-            else:
-                self._remove_segments([segment], later=True)
-        for segment in sorted(new, key=lambda segment: segment.base_offset):
-            segment.rename("")
-        self.fs.fsync_dir(self.path)
-
-    def _remove_segments(self, segments: Sequence[Segment], *, later: bool) -> None:
-        """Take away files that no reader finds any more: at once, or ``.deleted`` and after ``file.delete.delay.ms``.
-
-        On a full disk nothing waits: whoever reads them keeps them open until the end.
-        """
-        self.names_changed()
-        later = later and not self.is_full
-        for segment in segments:
-            snapshot = snapshots.snapshot_path(self.path, segment.base_offset)
-            has_snapshot = self.fs.exists(snapshot) and segment.base_offset != self.active.base_offset
-            if later:
-                try:
-                    segment.rename(DELETED)
-                    if has_snapshot:
-                        self.fs.rename(snapshot, snapshot + DELETED)
-                except NoSpaceError:  # of the directory, for longer names
-                    segment.delete()
-                    if has_snapshot:
-                        self.fs.unlink(snapshot)
-                    continue
-                self.background.schedule(self.config.file_delete_delay_ms, self._deletion(segment, snapshot + DELETED))
-            else:
-                segment.delete()
-                if has_snapshot:
-                    self.fs.unlink(snapshot)
-
-    def _deletion(self, segment: Segment, snapshot: str) -> Callable[[], None]:
-        def delete() -> None:
-            segment.delete()
-            if self.fs.exists(snapshot):
-                self.fs.unlink(snapshot)
-
-        return delete
+        """`Segments.replace`. Called with the lock held."""
+        self._segments.replace(new, old)
 
     # Opening and closing
 
@@ -785,13 +651,12 @@ class Log:
                     self.active.become_inactive()
                 self.flush()
                 with suppress(LogDirFullError), self._guard():  # the next start makes good for it
-                    self._note_sealed()
+                    self._segments.note_sealed(self.recovery_point)
                     if self.manifest.entries:
                         self.manifest.close(self.active.sealed())
             with self._flushing:
                 self.closed = True
-                for segment in self.segments:
-                    segment.close(write=self._health.failure is None)
+                self._segments.close(write=self._health.failure is None)
             self._wake()
 
     def close_files(self) -> None:
@@ -799,27 +664,19 @@ class Log:
         with self._flushing:
             if not self.closed:
                 self.closed = True
-                for segment in self.segments:
-                    segment.close(write=False)
+                self._segments.close(write=False)
 
     def start_of_batch(self, offset: int) -> int:
         """Where the log ends once ``offset`` is cut off: batches go whole."""
-        at = reads.segment_at(self.segments, offset)
-        found = self.segments[at].locate(offset) if at >= 0 else None
-        if found is None:
-            return offset
-        header, _, _ = next(self.segments[at].headers(found.position))
-        return min(offset, header.base_offset)
+        return self._segments.start_of_batch(offset)
 
     def moved_to(self, path: str) -> None:
         """The partition's directory was renamed, as the deletion of a topic does."""
         with self.lock:
             self.path = path
             self.deleted = True
-            self.manifest.moved_to(path)
             self._wake()
-            for segment in self.segments:
-                segment.moved_to(path)
+            self._segments.moved_to(path)
 
     @property
     def has_failed(self) -> bool:
@@ -847,15 +704,6 @@ class Log:
             raise LogClosedError(f"{self.path} is {'deleted' if self.deleted else 'closed'}")
         if self._health.failure is not None:
             self._health.check()
-
-
-@contextmanager
-def _without_undo() -> Iterator[None]:
-    """What cannot be undone: if there is no room even after files have gone, the directory is out of use."""
-    try:
-        yield
-    except NoSpaceError as error:
-        raise OSError(error.errno, error.strerror, error.filename) from error
 
 
 def _invalid_read(offset: object, max_bytes: object, up_to: object) -> SeglogError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
@@ -15,6 +14,7 @@ from seglog.records.batch import BatchHeader, Entry, entries
 from seglog.records.record import Record
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.segment import Segment
+from seglog.storage.log.segments import segment_at
 from seglog.storage.log.transaction_index import AbortedTxn
 
 LATEST: Final = -1
@@ -136,18 +136,6 @@ class Readable(Protocol):
     def high_watermark(self) -> int: ...
     @property
     def last_stable_offset(self) -> int: ...
-
-
-def segment_at(segments: Sequence[Segment], offset: int) -> int:
-    """Position in ``segments`` of the one that ``offset`` belongs to, -1 before the first."""
-    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
-
-
-def segments_between(segments: Sequence[Segment], start: int, end: int) -> Sequence[Segment]:
-    """The segments that may hold ``start`` to ``end`` (exclusive), and the active one if it is empty at ``end``."""
-    first = max(segment_at(segments, start), 0)
-    last = segment_at(segments, end)
-    return segments[first : last + 1]
 
 
 def fetch(log: Readable, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
