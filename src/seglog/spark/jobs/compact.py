@@ -52,7 +52,7 @@ _STRETCH_BYTES: Final = 256 << 20
 _SMALLEST_STRETCH: Final = 4 << 20
 _TASKS_PER_CORE: Final = 4
 _MAP_BYTES: Final = 1 << 30
-"""The plan wants the size of the engine's offset map, which this job does not use."""
+"""The size of the engine's offset map: the plan needs it, although this job has no such map."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ def compact(
 
 
 class KeylessError(SeglogError):
-    """A topic that may not be compacted has records without a key, which compaction would drop."""
+    """A topic has records without a key, which compaction would drop."""
 
 
 def _chosen(directory: LogDir, topics: Collection[str] | None, *, force: bool) -> list[TopicPartition]:

@@ -18,7 +18,7 @@ _PREFIX: Final = "compact-"
 
 
 class StagedGroup(NamedTuple):
-    """A group whose new files are in ``directory``; one of a round has what its map came to, the others zeros."""
+    """A group whose new files are in ``directory``. One group of a round has the totals of the map, the rest zeros."""
 
     group: CleanedGroup
     directory: str
@@ -30,7 +30,7 @@ class StagedGroup(NamedTuple):
 def staged_round(
     log: Log, round_: Round, work: Callable[[str], Sequence[StagedGroup]]
 ) -> Generator[OffsetMapStats | CleanedGroup]:
-    """For `compaction.carry_out`: all groups are written by ``work`` into a staging directory, then come one by one."""
+    """The events for `compaction.carry_out`: ``work`` writes all groups into staging, then they move in one by one."""
     started = log.clock.monotonic()
     with _staging(log.fs, log.path) as staging:
         written = work(staging)
@@ -48,7 +48,7 @@ def staged_round(
 
 @contextmanager
 def _staging(fs: Fs, partition: str) -> Iterator[str]:
-    """A directory of this job's own, without those that jobs left which died: this one has the log directory's lock."""
+    """A new staging directory. Removes those of jobs that died: this job holds the lock of the log directory."""
     own = os.path.join(partition, OWN_DIRECTORY)
     parent = os.path.join(own, _STAGING)
     for directory in (own, parent):
@@ -67,7 +67,7 @@ def _staging(fs: Fs, partition: str) -> Iterator[str]:
 
 
 def _clear(fs: Fs, parent: str) -> None:
-    """As far as it can be done: a worker of a job that failed may still be writing, and the next job comes by again."""
+    """Remove what can be removed; a worker of a failed job may still be writing, and the next job tries again."""
     for name in fs.listdir(parent):
         if name.startswith(_PREFIX):
             with suppress(OSError):
@@ -75,10 +75,10 @@ def _clear(fs: Fs, parent: str) -> None:
 
 
 def _move_in(fs: Fs, staged: str, partition: str) -> None:
-    """A group's ``.cleaned`` files beside the segments that they are to replace.
+    """Move a group's ``.cleaned`` files beside the segments that they will replace.
 
-    One group at a time: the next start takes a ``.cleaned`` file as a sign that every ``.swap`` from its offset on is
-    unfinished.
+    Only one group may have ``.cleaned`` files at a time: at the next start, such a file means that every ``.swap`` file
+    from its offset on is unfinished.
     """
     for name in fs.listdir(staged):
         if name.endswith(CLEANED):

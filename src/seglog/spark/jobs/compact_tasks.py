@@ -5,10 +5,10 @@
     stretch ──map──► (bucket, where its rows are)  ──shuffle──► bucket ──reduce──► (group, offsets that stay)
                                                    ──shuffle──► group ──rewrite──► ``.cleaned`` files
 
-Rows, 24 bytes a key, lie in files in staging, sorted by bucket in blocks; what Spark shuffles is where each bucket has
-its part of a block. So they do not go through the JVM, and a bucket takes those that are dirty first without holding
-the others. Effects on transactions go to bucket 0, which folds them for each group. It is the shuffle of Python's own
-objects (RDDs), since ``mapInArrow`` wants pandas.
+Rows, 24 bytes for each key, are in files in staging, in blocks sorted by bucket. Spark shuffles only the positions of
+each bucket's parts: rows do not pass through the JVM, and a bucket can read the dirty ones first without holding the
+others. Effects of transactions go to bucket 0, which folds them for each group. The shuffle is that of RDDs of Python
+objects, because ``mapInArrow`` needs pandas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seglog.core.fs import OsFs
 from seglog.records.intrinsics import I64
 from seglog.records.offset_kernels import U64
 from seglog.spark.jobs.compact_staging import StagedGroup
-from seglog.spark.runtime.worker_gc import freeze_imports
+from seglog.spark.runtime.processes import freeze_imports
 from seglog.storage.compaction.parts import (
     LastOffsets,
     OpenTransactions,
@@ -64,7 +64,7 @@ class _Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """All that the workers need to know. ``groups`` are those of `group_sources`, ``key`` is `new_hash_key`'s."""
+    """The plan for the workers. ``groups`` come from `group_sources`, ``key`` from `new_hash_key`."""
 
     round: Round
     stretches: tuple[SourceStretch, ...]
@@ -75,12 +75,12 @@ class Task:
 
     @property
     def tasks(self) -> int:
-        """Of Spark's, in all."""
+        """The number of Spark tasks in all stages."""
         return len(self.stretches) + self.buckets + len(self.groups)
 
 
 def run(spark: SparkSession, task: Task) -> list[StagedGroup]:
-    """Every group of the round, in the log's order. Nothing but the staging directory has changed then."""
+    """Write every group of the round, and return them in the log's order. Changes nothing outside of staging."""
     numbers = range(len(task.stretches))
     written: list[StagedGroup] = (
         spark.sparkContext.parallelize(numbers, len(numbers))
@@ -102,7 +102,7 @@ def _mapper(task: Task) -> Callable[[int], Iterator[Keyed]]:
     def work(at: int) -> Iterator[Keyed]:
         freeze_imports()
         fs = OsFs()
-        path = os.path.join(task.staging, f"rows-{at}-{uuid.uuid4().hex}")  # this attempt's
+        path = os.path.join(task.staging, f"rows-{at}-{uuid.uuid4().hex}")  # not shared with another attempt
         found: list[Keyed] = []
         with closing(fs.open(path, create=True)) as file:
             size = 0
@@ -116,7 +116,7 @@ def _mapper(task: Task) -> Callable[[int], Iterator[Keyed]]:
                     file.pwrite(data, size)
                     found.append((bucket, (kind, at, _Slice(path, size, len(data)))))
                     size += len(data)
-        yield from found  # closed, so that another machine finds all of it
+        yield from found  # only now that the file is closed: another machine will read it
 
     return work
 
@@ -160,7 +160,7 @@ def _reducer(task: Task) -> Callable[[Iterable[Keyed]], Iterator[Judged]]:
 
 
 def _read(slices: list[_Slice]) -> Iterator[U64]:
-    """File by file, each opened once."""
+    """The rows of ``slices``; opens each file once."""
     fs = OsFs()
     for path, of_file in groupby(sorted(slices), key=lambda one: one.path):
         with closing(fs.open(path, write=False)) as file:
@@ -169,7 +169,7 @@ def _read(slices: list[_Slice]) -> Iterator[U64]:
 
 
 def _judged(offsets: I64, bases: I64) -> Iterator[Judged]:
-    """For each group that has some of ``offsets``."""
+    """The ``offsets`` of each group that has some."""
     offsets.sort()
     bounds = np.append(np.searchsorted(offsets, bases), len(offsets))
     for group in np.flatnonzero(np.diff(bounds)).tolist():
@@ -186,7 +186,7 @@ def _mapped(effects: Iterable[TransactionEffects]) -> tuple[int, int]:
 
 
 def _open(task: Task, effects: dict[int, TransactionEffects]) -> Iterator[Judged]:
-    """What is open where each group begins, which is also how each group gets to hear that it is to be written."""
+    """The open transactions at the start of each group. Every group gets this message, so every group is written."""
     done = 0
     before = OpenTransactions()
     for number, group in enumerate(task.groups):
@@ -233,7 +233,7 @@ def _none_stay(task: Task, number: int) -> Survivors:
 
 
 def _new_directory(staging: str, number: int) -> str:
-    """For this attempt: another one of the same task, that is thought dead, may still be writing."""
+    """A directory for this attempt only: an earlier attempt that Spark gave up may still be writing."""
     directory = os.path.join(staging, f"{number}-{uuid.uuid4().hex}")
     OsFs().mkdir(directory)
     return directory

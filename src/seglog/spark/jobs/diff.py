@@ -1,8 +1,8 @@
-"""Two log directories compared on Spark: Spark's workers run the pieces of `seglog.storage.offline.compare`.
+"""Compares two log directories on Spark, with the same result as `compare_directories`.
 
-What is found is what `compare_directories` finds. Logs are cut at batch boundaries, so one large partition keeps every
-core busy; the driver reads small files and indexes, and puts the pieces together. Both directories must be readable
-under the same paths wherever tasks run.
+Spark's workers run `seglog.storage.offline.compare` on pieces of logs. Logs are divided at batch boundaries, so one
+large partition keeps every core busy. The driver reads small files and indexes, and joins the results. All machines
+must see both directories under the same paths.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog.core.fs import OsFs
 from seglog.spark.jobs.driver import Path, Progress, watched
-from seglog.spark.runtime.worker_gc import freeze_imports
+from seglog.spark.runtime.processes import freeze_imports
 from seglog.storage.offline.compare import REPLICAS, CompareRules, Comparison, RangeKind, Side, compare, join
 from seglog.storage.offline.compare_directories import (
     STRETCH,
@@ -32,13 +32,13 @@ SCHEMA: Final = (
     "topic string, partition int, kind string, missingIn string, place string, first bigint, end bigint, "
     "records bigint, fields array<string>, damagedIn string, reason string"
 )
-"""Of the differences as a table; offsets from ``first`` to before ``end``."""
+"""The schema of `differences_frame`; offsets go from ``first`` to before ``end``."""
 
 _TASKS_PER_CORE: Final = 4
 
 
 class _PairPiece(NamedTuple):
-    """A piece of the pair with this number."""
+    """A piece of the pair ``number``."""
 
     number: int
     left: Side
@@ -50,7 +50,7 @@ class _PairPiece(NamedTuple):
 def plan(
     left: Path, right: Path, *, topics: str | Sequence[str] = (), until: Until = "highWatermark"
 ) -> tuple[list[PartitionPair], int]:
-    """What there is to compare, and how many bytes that are; see `seglog.storage.offline.compare_directories.pairs`."""
+    """The pairs of partitions to compare, and their bytes; see `seglog.storage.offline.compare_directories.pairs`."""
     chosen = [topics] if isinstance(topics, str) else topics
     found = list(pairs(OsFs(), os.fspath(left), os.fspath(right), topics=chosen, until=until))
     return found, _size(found)
@@ -68,9 +68,9 @@ def diff(
     rules: CompareRules = REPLICAS,
     progress: Progress | None = None,
 ) -> list[PairComparison]:
-    """Compare what was `plan`ned. ``progress`` is told how many more bytes were dealt with.
+    """Compare the pairs of `plan`. ``progress`` is called with the number of further bytes that were compared.
 
-    What is damaged is a finding. Raises OSError, and `JobFailedError` if a worker fails.
+    Damage is a finding. Raises OSError, and `JobFailedError` if a worker fails.
     """
     orders = list(_orders(planned))
     found: list[list[Comparison]] = [[] for _ in planned]
@@ -88,7 +88,7 @@ def diff(
 
 
 def differences_frame(spark: SparkSession, compared: Sequence[PairComparison]) -> DataFrame:
-    """The differences as a table of `SCHEMA`, by partition and offset."""
+    """The differences as a DataFrame of `SCHEMA`, by partition and offset."""
     rows = [
         (*one.pair.partition, each.kind.value,
          each.side if each.kind is RangeKind.MISSING else None, each.place or None,
@@ -110,7 +110,7 @@ def _orders(planned: Sequence[PartitionPair]) -> Iterator[_PairPiece]:
 
 
 def _compare(orders: Iterable[_PairPiece], rules: CompareRules) -> Iterator[tuple[int, list[Comparison]]]:
-    """In a worker."""
+    """Compare pieces, in a worker."""
     fs = OsFs()
     for number, left, right, first, end in orders:
         yield number, compare(fs, left, right, first, end, rules)

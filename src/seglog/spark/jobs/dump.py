@@ -1,7 +1,4 @@
-"""What is in log directories as a table: records, batches, segments, or committed offsets of groups.
-
-The data source's views with paths and options in one call; a table of Spark's is what a job of yours goes on with.
-"""
+"""The content of log directories as a DataFrame: records, batches, segments, or committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ def dump(
     topics: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A table of ``view`` over ``paths`` (log directories, partitions, globs), of ``topics`` or of all.
+    """The ``view`` of ``topics``, or of all, under ``paths`` (log directories, partitions' directories, globs).
 
-    ``options`` are those of ``spark.read.format("seglog")``, by which ranges and columns are chosen; records have their
-    headers unless ``includeHeaders`` says no.
+    ``options`` are those of ``spark.read.format("seglog")``. Records have their headers unless ``includeHeaders`` is
+    false.
     """
     reader = spark.read.format("seglog").option("view", view)
     if view == "records":
@@ -37,7 +34,7 @@ def dump(
 
 
 def documents(frame: DataFrame) -> Iterator[dict[str, Any]]:
-    """Its rows one by one, as what JSON has: bytes in base64, timestamps in milliseconds; null where null is."""
+    """The rows one by one as JSON documents: bytes in base64, timestamps in milliseconds, nulls included."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import TimestampType
 

@@ -62,7 +62,7 @@ class ExportRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
-    """The result of a run. It first named ``finished`` files of a run that died; ``losses`` tells what was missing."""
+    """The result of a run, which first renamed ``finished`` files of one that died. ``losses`` are missing records."""
 
     ranges: tuple[ExportRange, ...]
     records: int
@@ -139,7 +139,7 @@ def _checked(columns: Collection[str], key: str, value: str, compression: str, m
 
 
 class _ExportRun:
-    """One run."""
+    """One run of an export."""
 
     def __init__(
         self,
@@ -161,12 +161,12 @@ class _ExportRun:
         self._reader = SeglogReader(_read_schema(shape), self._options)
 
     def planned(self, state: ExportState) -> ExportResult:
-        """The ranges that `run` would read; does not finish a run that died."""
+        """The ranges that `run` would read. Does not finish a run that died."""
         self._check_shape(state)
         return _exported(self._plan(state), (), dry_run=True)
 
     def run(self, compression: str, max_file_bytes: int) -> ExportResult:
-        """Called with the output's lock held."""
+        """Export what is new. The caller holds the lock of the output."""
         fs, output = self._fs, self._output
         state = export_state.read_state(fs, output) or ExportState(shape=self._shape.as_document())
         self._check_shape(state)
@@ -210,7 +210,7 @@ class _ExportRun:
             if start is None:
                 start = extent.nearest(starts.get(name, extent.log_start))
             else:
-                known = {state.ids.get(name.topic), ids.get(name.topic)} - {None}  # an old Kafka's topics have none
+                known = {state.ids.get(name.topic), ids.get(name.topic)} - {None}  # topics of an old Kafka have none
                 start, loss = _start(extent, start, is_same=len(known) <= 1)
                 losses += [loss] if loss else []
             ranges[name] = OffsetRange(start, max(start, extent.nearest(ends[name])))
@@ -233,7 +233,7 @@ class _ExportRun:
 
 
 class _Plan(NamedTuple):
-    """What a run reads. ``ids`` are those of topics that have one; ``losses`` say what is gone."""
+    """What a run reads. ``ids`` has the ids of the topics that have one; ``losses`` describes missing records."""
 
     extents: Sequence[PartitionExtent]
     ranges: Mapping[TopicPartition, OffsetRange]
@@ -256,14 +256,14 @@ def _gone(state: ExportState, extents: Sequence[PartitionExtent]) -> list[str]:
     here = {extent.topic_partition for extent in extents}
     topics = {name.topic for name in here}
     return [
-        f"{name} was exported to offset {offset} and is not there any more"
+        f"{name} was exported to offset {offset} and no longer exists"
         for name, offset in sorted(state.offsets.items())
         if name not in here and name.topic in topics
     ]
 
 
 def _start(extent: PartitionExtent, start: int, *, is_same: bool) -> tuple[int, str | None]:
-    """Where to begin, and what is gone before it could be exported."""
+    """The offset to start from, and a description of the records that were lost before."""
     name = extent.topic_partition
     if not is_same:
         return extent.log_start, f"{name} was exported to offset {start} and its topic has been created anew since"
@@ -291,7 +291,7 @@ def _exported(plan: _Plan, files: Sequence[StagedFile], *, dry_run: bool) -> Exp
 
 
 def _read_schema(shape: _Shape) -> StructType:
-    """What is read: also the timestamp, which says the day, and the offset, by which errors name a record."""
+    """The columns to read: those of the files, the timestamp for the date, and the offset for errors."""
     from pyspark.sql.types import StructType
 
     from seglog.spark.read.schema import record_schema
@@ -312,7 +312,7 @@ def _work(
         writer = export_files.DayWriter(
             OsFs(),
             output,
-            os.path.join(staging, uuid.uuid4().hex),  # this attempt's: another one may still be writing
+            os.path.join(staging, uuid.uuid4().hex),  # not shared with another attempt, which may still be writing
             name.topic,
             f"{name.partition:05d}-{offsets.start:020d}-{offsets.end:020d}",
             compression=compression,

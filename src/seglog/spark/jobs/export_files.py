@@ -1,8 +1,7 @@
-"""The worker's side of an export: records as Parquet files, one or more for each day (UTC) that a task meets.
+"""Writes the records of an export task as Parquet: one file or more for each day (UTC).
 
-Memory is bounded: `BUFFERED_BYTES` of records that wait for their row group, whatever days they are of, one chunk that
-is read, and a file's footer for each of at most `OPEN_FILES` days; with more days a file ends early and the day's next
-one begins.
+Memory is bounded by `BUFFERED_BYTES` of records that wait for their row group, one chunk of input, and the footers of
+`OPEN_FILES` files. If records have more days than that, a file ends early, and its day continues in a new file.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ROW_GROUP_BYTES: Final = 16 << 20
 BUFFERED_BYTES: Final = 64 << 20
 OPEN_FILES: Final = 64
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Of records whose timestamp no calendar has."""
+"""The date of records whose timestamp is missing or outside of the calendar."""
 _DAY: Final = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, in days since 1970."""
@@ -35,7 +34,7 @@ _NO_DAY: Final = _LAST_DAY + 1
 
 
 class FileSink:
-    """What pyarrow writes to: our file system's file, from its beginning to its end."""
+    """A new file of our file system, as pyarrow writes to it."""
 
     def __init__(self, fs: Fs, path: str) -> None:
         self._file: File = fs.open(path, create=True)
@@ -52,7 +51,7 @@ class FileSink:
         return self.size
 
     def flush(self) -> None:
-        """Nothing is kept back here."""
+        """Nothing is buffered here."""
 
     def readable(self) -> bool:
         return False
@@ -64,7 +63,7 @@ class FileSink:
         return False
 
     def close(self) -> None:
-        """The file is on the disk then."""
+        """Sync the file to the disk and close it."""
         if not self.closed:
             self.closed = True
             self._file.fsync()
@@ -72,9 +71,9 @@ class FileSink:
 
 
 class DayWriter:
-    """The files of one task: ``directory``, which is made here, is where they are staged, ``name`` begins their names.
+    """Writes the files of one task to the new directory ``directory``, relative to ``output``.
 
-    Both are relative to ``output``. What `finish` returns survives a power cut.
+    The names of the files begin with ``name``. The files that `finish` returns survive a power cut.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class DayWriter:
         self.files: list[StagedFile] = []
 
     def write(self, batch: pa.RecordBatch, days: npt.NDArray[np.int64]) -> None:
-        """Records and the day of each, in days since 1970."""
+        """Write records; ``days`` has the day of each, counted from 1970."""
         for day in np.unique(days).tolist():
             chosen = days == day
             part = batch if chosen.all() else batch.take(pa.array(np.flatnonzero(chosen)))
@@ -139,7 +138,7 @@ class DayWriter:
 
 
 class _Day:
-    """A file that is being written."""
+    """The open file of a day."""
 
     def __init__(self, fs: Fs, output: str, staged: str, final: str, compression: str) -> None:
         self._sink = FileSink(fs, os.path.join(output, staged))
@@ -160,7 +159,7 @@ class _Day:
         self.waiting += batch.nbytes
 
     def flush(self) -> None:
-        """What waits is a row group."""
+        """Write the waiting records as a row group."""
         if self._batches:
             table = pa.Table.from_batches(self._batches)
             if self._writer is None:
@@ -179,7 +178,7 @@ class _Day:
 
 
 def days_of(timestamps: pa.Array) -> npt.NDArray[np.int64]:
-    """Of microseconds since 1970 (UTC) the days; one behind the last where there is no timestamp, or no such day."""
+    """The day of each timestamp, counted from 1970 in UTC; `_NO_DAY` without a timestamp or outside of the calendar."""
     micros = timestamps.cast(pa.timestamp("us")).cast(pa.int64())
     missing = np.zeros(len(micros), np.bool_)
     if micros.null_count:
@@ -191,7 +190,7 @@ def days_of(timestamps: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Bytes as a string; what is no UTF-8 is replaced, as a cast of Java's does it."""
+    """Bytes as text. Invalid UTF-8 is replaced, as by Java's decoder."""
     text = column.view(pa.string())
     try:
         text.validate(full=True)
@@ -201,7 +200,7 @@ def as_text(column: pa.Array) -> pa.Array:
 
 
 def as_json(column: pa.Array, name: str, offsets: pa.Array) -> pa.Array:
-    """Bytes as Parquet's JSON; `InvalidRecordError` names the first record whose bytes are none."""
+    """Bytes as Parquet's JSON type. Raises `InvalidRecordError` with the offset of a record that is not JSON."""
     for at, data in enumerate(column.to_pylist()):
         if data is not None:
             try:
@@ -213,7 +212,7 @@ def as_json(column: pa.Array, name: str, offsets: pa.Array) -> pa.Array:
 
 
 def shaped(batch: pa.RecordBatch, columns: Sequence[str], formats: Mapping[str, str]) -> pa.RecordBatch:
-    """The ``columns`` of what was read; ``formats`` says which are not binary but string or json."""
+    """The ``columns`` of ``batch``, those in ``formats`` as string or json instead of binary."""
     arrays = []
     for name in columns:
         array = batch.column(name)

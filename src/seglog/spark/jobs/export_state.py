@@ -1,15 +1,15 @@
-"""What an export has done, in the output itself: ``_seglog_export/state.json``, and the one step in which a run counts.
+"""The state of an export, ``_seglog_export/state.json`` in its output, and the atomic step that commits a run.
 
 ::
 
     <output>/topic=flights/date=2013-01-01/00000-00000000000000000000-00000000000000040000-0000.parquet
-    <output>/_seglog_export/state.json           the offsets that are exported, and the files of a run to be finished
+    <output>/_seglog_export/state.json           the exported offsets, and the files to rename
     <output>/_seglog_export/.lock                held while an export runs
-    <output>/_seglog_export/staging/<run>/…      what workers write; readers of Parquet pass over names with _ and .
+    <output>/_seglog_export/staging/<run>/…      what workers write; readers of Parquet skip names with _ or .
 
-A run's files are whole and on the disk in staging when the state is replaced by one that names them (`commit`). From
-then on they are only renamed (`finish`), by this run or, if it dies, by the next one. So a record is visible once or
-not at all, to every reader, and which offsets are is what the state says.
+All files of a run are complete and on the disk in staging when a new state that names them replaces the old one
+(`commit`). After that they are only renamed (`finish`), by this run or, if it dies, by the next one. So every reader
+sees a record once or not at all, and the state says which offsets are exported.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _VERSION: Final = 1
 
 
 class ExportInUseError(SeglogError):
-    """Another export writes to the same output at this moment."""
+    """Another export is writing to the same output."""
 
 
 class StagedFile(NamedTuple):
-    """A finished file: where it lies, where it belongs (both relative to the output), and what is in it."""
+    """A finished file: its path in staging, its final path (both relative to the output), its records and bytes."""
 
     staged: str
     final: str
@@ -47,10 +47,10 @@ class StagedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportState:
-    """What an output holds: of each partition the records before ``offsets``.
+    """The content of an output: the records of each partition before ``offsets``.
 
-    ``shape`` says what its files look like, the same for all runs. ``ids`` are the topics' ids, where they have some.
-    ``pending`` are the files of a run that counts already and may not have its last names yet.
+    ``shape`` is the form of the files, the same in all runs. ``ids`` has the ids of the topics that have one.
+    ``pending`` are the files of a committed run that may not have their final names yet.
     """
 
     shape: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class ExportState:
 
 
 def read_state(fs: Fs, output: str) -> ExportState | None:
-    """None where nothing was exported yet; `CorruptCheckpointError` for a file that is not ours."""
+    """The state; None before the first run. Raises `CorruptCheckpointError` if the file is not such a state."""
     path = os.path.join(output, OWN, STATE)
     if not fs.exists(path):
         return None
@@ -104,7 +104,7 @@ def write_state(fs: Fs, output: str, state: ExportState) -> None:
 
 @contextmanager
 def locked(fs: Fs, output: str) -> Iterator[None]:
-    """`ExportInUseError` if another export has the output."""
+    """Hold the lock of the output. Raises `ExportInUseError` if another export has it."""
     make_directories(fs, os.path.join(output, OWN))
     try:
         lock = fs.lock(os.path.join(output, OWN, _LOCK))
@@ -117,14 +117,14 @@ def locked(fs: Fs, output: str) -> Iterator[None]:
 
 
 def commit(fs: Fs, output: str, state: ExportState, files: Sequence[StagedFile]) -> ExportState:
-    """Make ``state``, which is that behind the run, count, and give the run's ``files`` their names."""
+    """Commit a run: store ``state``, the one after the run, and give its ``files`` their names."""
     decided = replace(state, pending=tuple(files))
     write_state(fs, output, decided)
     return finish(fs, output, decided)
 
 
 def finish(fs: Fs, output: str, state: ExportState) -> ExportState:
-    """Rename what is ``pending``; as often as it takes."""
+    """Rename the ``pending`` files that still need it."""
     if not state.pending:
         return state
     changed = set()
@@ -134,7 +134,7 @@ def finish(fs: Fs, output: str, state: ExportState) -> ExportState:
         if directory not in changed:
             make_directories(fs, directory)
             changed.add(directory)
-        with suppress(FileNotFoundError):  # renamed by the run that died
+        with suppress(FileNotFoundError):  # the run that died has renamed it
             fs.rename(staged, final)
         if not fs.exists(final):
             raise CorruptCheckpointError(f"neither {staged} nor {final} exists", file=os.path.join(OWN, STATE))
@@ -146,7 +146,7 @@ def finish(fs: Fs, output: str, state: ExportState) -> ExportState:
 
 
 def make_directories(fs: Fs, path: str) -> None:
-    """``path`` with all above it, on the disk."""
+    """Create ``path`` and its missing parents, and sync them."""
     if fs.exists(path):
         return
     parent = os.path.dirname(path)
@@ -157,12 +157,12 @@ def make_directories(fs: Fs, path: str) -> None:
 
 
 def staging_of(run: str) -> str:
-    """Relative to the output."""
+    """The staging directory of a run, relative to the output."""
     return os.path.join(OWN, _STAGING, run)
 
 
 def clear_staging(fs: Fs, output: str) -> None:
-    """What runs left that died before they counted; after `finish`. What a worker still writes goes with the next."""
+    """Remove the files of runs that died before their commit; call it after `finish`. A worker may still write some."""
     path = os.path.join(output, OWN, _STAGING)
     if fs.exists(path):
         with suppress(OSError):

@@ -23,8 +23,9 @@ from seglog.spark.jobs.input.recipe import Input, PlannedInput, Recipe, format_o
 from seglog.spark.jobs.input.rows import SplitRows
 from seglog.spark.jobs.input.splits import Split, list_files
 from seglog.spark.options.write_options import WriteOptions, parse_write_options
-from seglog.spark.runtime.worker_gc import freeze_imports
+from seglog.spark.runtime.processes import freeze_imports
 from seglog.spark.write.directories.commit_client import CommitClient, directory_of
+from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.spark.write.directories.task_writer import Target, TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, check_digest, read_ledger
 from seglog.storage.formats.checkpoints import read_partition_metadata
@@ -201,10 +202,8 @@ def _run(spark: SparkSession, request: _IngestRequest, work: _IngestPlan, progre
     job = uuid.uuid4().hex
     options, directory = request.options, request.directory
     client = CommitClient(directory, linger=options.linger_seconds or 0)
-    application, version = f"job:{job}", 0
-    if options.transaction is not None:
-        application, version = options.transaction.key, options.transaction.version
-    opened = client.begin(
+    application, version = options.ledger_entry(job)
+    begun = JobRequest(
         job,
         owner=os.getpid(),
         topic=options.topic,
@@ -214,6 +213,7 @@ def _run(spark: SparkSession, request: _IngestRequest, work: _IngestPlan, progre
         version=version,
         allow_foreign=options.allow_foreign,
     )
+    opened = client.begin(begun)
     try:
         # Opening the directory may have completed the commit of a killed job; and now the topic has an id.
         work = request.work()

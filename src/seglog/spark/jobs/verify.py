@@ -1,9 +1,9 @@
 """Verification on Spark: Spark's workers check the stretches of `seglog.storage.offline.verify`.
 
-It is the engine's own run with Spark as its pool of workers, so the findings are the engine's, word for word. Logs are
-split at batch boundaries, so one large partition uses all cores. The driver reads small files and indexes, and combines
-the summaries of the stretches. All machines must see the paths. The driver holds the indexes of a few gigabytes of logs
-in memory, a worker those of one segment.
+It is the engine's own run with Spark as its pool of workers, so it reports exactly the engine's findings. Logs are
+divided at batch boundaries, so one large partition uses all cores. The driver reads small files and indexes, and
+combines the summaries of the stretches. All machines must see the paths. In memory, the driver holds the indexes of a
+few gigabytes of logs, and a worker those of one segment.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seglog.core.fs import OsFs
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.runtime.log_dir_mount import check_file
-from seglog.spark.runtime.worker_gc import freeze_imports
+from seglog.spark.runtime.processes import freeze_imports
 from seglog.storage.offline.verify.partition_files import LogStretch
 from seglog.storage.offline.verify.summary import Summary
 from seglog.storage.offline.verify.verifier import Verifier, VerifyOptions, VerifyReport, measure, walk_stretch
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "findings_frame", "measure", "verify"]
 
 SCHEMA: Final = "severity string, file string, position bigint, offset bigint, reason string"
-"""Of the findings as a table; ``position`` is null where a finding is about a whole file."""
+"""The schema of `findings_frame`; ``position`` is null if a finding concerns a whole file."""
 
 _WAVE_BYTES: Final = 1 << 30
-"""Bytes for each core that make a Spark job: then what a job costs to start (some 50 ms) is little beside its work."""
+"""Bytes for each core in one Spark job: the start of a job (some 50 ms) is then short compared with its work."""
 _WAVE_STRETCHES: Final = 4096
 _WAVES: Final = 2
-"""Spark jobs at a time, so that the cores of one that comes to its end have the next one's work."""
+"""Spark jobs at a time: while one ends, its idle cores work for the next."""
 _TASKS_PER_CORE: Final = 4
 _SMALLEST_TASK: Final = 16 << 20
 
@@ -50,8 +49,8 @@ def verify(
 ) -> VerifyReport:
     """Verify log directories, partitions' directories and single files, as `seglog.storage.offline.verify.verify` does.
 
-    ``progress`` is told how many more bytes of logs were looked at; they come to about `measure`. Raises
-    `InvalidLogDirError` where ``paths`` has what is none of these, OSError, and `JobFailedError` if a worker fails.
+    ``progress`` is called with the number of further bytes that were checked, which add up to about `measure`. Raises
+    `InvalidLogDirError` if a path is none of these, OSError, and `JobFailedError` if a worker fails.
     """
     cores = spark.sparkContext.defaultParallelism
     ahead = (_WAVES + 1) * cores * _WAVE_BYTES
@@ -64,7 +63,7 @@ def verify(
 
 
 def findings_frame(spark: SparkSession, verified: VerifyReport) -> DataFrame:
-    """The findings as a table of `SCHEMA`, in their order."""
+    """The findings as a DataFrame of `SCHEMA`, in order."""
     rows = [
         (one.severity.value, one.file, one.position if one.position >= 0 else None, one.offset, one.reason)
         for one in verified.findings
@@ -73,7 +72,7 @@ def findings_frame(spark: SparkSession, verified: VerifyReport) -> DataFrame:
 
 
 class _QueuedStretch(NamedTuple):
-    """A stretch to be looked at, and who waits for its summary."""
+    """A stretch to check, and the future of its summary."""
 
     stretch: LogStretch
     future: Future[Summary]
@@ -84,7 +83,7 @@ class _QueuedStretch(NamedTuple):
 
 
 class _LazyFuture(Future[Summary]):
-    """A future that sends for its result when it is asked for one."""
+    """A future that submits the queued stretches when its result is requested."""
 
     def __init__(self, send: Callable[[], None]) -> None:
         super().__init__()
@@ -97,7 +96,7 @@ class _LazyFuture(Future[Summary]):
 
 
 class _SparkExecutor(Executor):
-    """Takes what `Verifier` submits, and hands it to Spark in jobs that are worth their start."""
+    """Queues the stretches that `Verifier` submits, and runs them as Spark jobs of a worthwhile size."""
 
     def __init__(self, spark: SparkSession, cores: int, progress: Progress | None) -> None:
         self._spark = spark
@@ -108,9 +107,9 @@ class _SparkExecutor(Executor):
         self._bytes = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Only `walk_stretch` by the compiled loops: what else is there is done where it is called."""
+        """Queue a call of `walk_stretch` with the compiled loops; `Verifier` makes all other calls itself."""
         if fn is not walk_stretch or not kwargs.get("fast"):
-            raise ValueError("Spark's workers walk stretches, and nothing else")
+            raise ValueError("Spark's workers only run walk_stretch")
         future = _LazyFuture(self._send)
         order = _QueuedStretch(args[1], future)
         self._orders.append(order)
@@ -145,22 +144,21 @@ def _hand_out(wave: Future[list[Summary]], orders: Sequence[_QueuedStretch]) -> 
 
 
 def _divide(orders: Iterable[_QueuedStretch], share: int) -> Iterator[list[_QueuedStretch]]:
-    """Neighbours of about ``share`` bytes; of a large log in its own tasks, for each takes the log's indexes along."""
+    """Neighbouring stretches for each task, of about ``share`` bytes."""
     task: list[_QueuedStretch] = []
     size = 0
-    for _, group in groupby(orders, key=lambda order: order.stretch.facts.file):
-        for order in group:
-            if task and size + order.size > share + share // 2:
-                yield task
-                task, size = [], 0
-            task.append(order)
-            size += order.size
+    for order in orders:
+        if task and size + order.size > share + share // 2:
+            yield task
+            task, size = [], 0
+        task.append(order)
+        size += order.size
     if task:
         yield task
 
 
 def _walk(stretches: Sequence[LogStretch]) -> list[Summary]:
-    """In a worker."""
+    """Check stretches, in a worker."""
     fs = OsFs()
     for stretch in stretches:
         check_file(fs, stretch.facts.file)

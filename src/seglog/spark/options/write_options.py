@@ -65,6 +65,10 @@ class WriteOptions:
     linger_seconds: int | None
     ignored: tuple[str, ...]
 
+    def ledger_entry(self, job: str) -> tuple[str, int]:
+        """The name and version of a batch job in the ledger: those of its transaction, or the job's own."""
+        return (f"job:{job}", 0) if self.transaction is None else (self.transaction.key, self.transaction.version)
+
     def codec(self, config: LogConfig) -> tuple[Codec, int | None]:
         """Codec and level of batches for a topic: its own ``compression.type`` if it has one, else the option's."""
         if config.compression_type == PRODUCER:

@@ -1,1 +1,1 @@
-"""Other tables over the same files: ``option("view", "batches" | "segments" | "group-offsets")``."""
+"""The views ``batches``, ``segments`` and ``group-offsets``: other tables over the same files (option ``view``)."""

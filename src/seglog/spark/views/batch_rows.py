@@ -1,4 +1,4 @@
-"""Rows of the views ``batches`` and ``segments``: a walk over a segment's headers that damage does not end."""
+"""Makes the rows of the views ``batches`` and ``segments`` from the batch headers of a segment, also after damage."""
 
 from __future__ import annotations
 
@@ -20,29 +20,27 @@ from seglog.records.column_decoding import plain_error
 from seglog.records.compression import Codec
 from seglog.spark.read.planning import Piece, ReadRange
 from seglog.spark.runtime.log_dir_mount import check_file, mount_of
-from seglog.spark.views.tables import BatchTask, Build, SegmentTask, rows_of
+from seglog.spark.views.tables import BatchTask, SegmentTask, microseconds, rows_of
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.offline.verify.stretch_walk import StretchWalk
 from seglog.storage.offline.verify.summary import Facts
 
 _CHUNK: Final = 4 << 20
 _ROWS: Final = 8192
-"""Rows that are handed over at a time."""
+"""Rows in each batch for Spark."""
 _HOLE: Final = -1
-_LAST_DAY_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, the last that Spark and Python have; what is beyond is null."""
 _CODECS: Final = pa.array([*(codec.name.lower() for codec in sorted(Codec)), "5", "6", "7"])
 
 
 class _WalkRows(NamedTuple):
-    """Some batches, and why those are bad that are, by their position."""
+    """Some batches; for each bad one the reason, by position."""
 
     table: BatchTable
     reasons: dict[int, str]
 
 
 def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_WalkRows]:
-    """Everything that begins in ``piece``, in its order; bytes that are no batch are a row of verdict `_HOLE`."""
+    """The batches that begin in ``piece``, in order. Bytes that are not a batch become a row with verdict `_HOLE`."""
     try:
         file = fs.open(piece.log, write=False)
     except FileNotFoundError as error:
@@ -57,7 +55,7 @@ def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_WalkRows]:
             data = file.pread(min(wanted, file.size() - position), position)
             walks = list(walk_batches(data, base=position, check_crc=check_crc))
             for walk in walks:
-                # a chunk reaches beyond the piece, for its last batch may
+                # A chunk may end after the piece, because the last batch may.
                 within = walk.table[: int(np.searchsorted(walk.table["position"], end))]
                 if len(within):
                     yield _WalkRows(within, _reasons(data, within, position))
@@ -82,7 +80,7 @@ def _reasons(data: bytes, table: BatchTable, base: int) -> dict[int, str]:
 
 
 def _hole(file: File, piece: Piece, position: int, end: int) -> tuple[_WalkRows, int]:
-    """The bytes from ``position`` to where a sound batch begins, and that place."""
+    """The bytes from ``position`` to the next valid batch, and the position of that batch."""
     walk = StretchWalk(file, Facts(piece.log, base_offset=piece.base_offset))
     after = min(walk.run(position, position + 1).end, end)
     table = np.zeros(1, BATCH_DTYPE)
@@ -91,7 +89,7 @@ def _hole(file: File, piece: Piece, position: int, end: int) -> tuple[_WalkRows,
 
 
 def _is_end(file: File, piece: Piece, hole: _WalkRows, stop: Stop) -> bool:
-    """Whether what is no batch is what the last segment may end with: a part of a batch, or room for more."""
+    """Whether the hole is a normal end of the last segment: an incomplete batch, or preallocated zeros."""
     start, size = int(hole.table["position"][0]), int(hole.table["size"][0])
     if piece.next_base is not None or start + size < file.size():
         return False
@@ -104,9 +102,9 @@ def _is_end(file: File, piece: Piece, hole: _WalkRows, stop: Stop) -> bool:
 
 
 def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches of ``task`` from the first to the last with an offset that is asked for, and all damaged ones.
+    """The batches of ``task`` from the first to the last that has a requested offset, and all damaged ones.
 
-    Those between are not asked for their offsets, which no CRC covers.
+    The offsets of the batches between these two do not count, because the CRC does not cover a batch's base offset.
     """
     fs = OsFs()
     mount_of(task.range.mounts, task.range.directory).check(fs)
@@ -120,14 +118,14 @@ def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
             held += edges.within(rows.table)
             reasons |= rows.reasons
             if sum(map(len, held)) >= _ROWS:
-                yield _batches(task.range, piece, np.concatenate(held), reasons, arrow)
+                yield rows_of(arrow, _BatchColumns(task.range, piece, np.concatenate(held), reasons).column)
                 held, reasons = [], {}
         if held:
-            yield _batches(task.range, piece, np.concatenate(held), reasons, arrow)
+            yield rows_of(arrow, _BatchColumns(task.range, piece, np.concatenate(held), reasons).column)
 
 
 class _Edges:
-    """Of a piece, leaves out what is before the ``first`` batch that is asked for, and what is behind the ``last``."""
+    """Drops the batches of a piece before the first requested offset (``first``) and after the last one (``last``)."""
 
     def __init__(self, task: ReadRange, *, first: bool, last: bool) -> None:
         self._low, self._high = task.offsets
@@ -136,7 +134,7 @@ class _Edges:
         self._doubtful: list[BatchTable] = []
 
     def within(self, table: BatchTable) -> list[BatchTable]:
-        """Of the next batches those that are known by now to be wanted, with earlier ones that turn out to be."""
+        """The requested ones of the next batches, after those held back before that turn out to be requested too."""
         bad = table["verdict"] != Verdict.OK
         if not self._begun:
             wanted = np.flatnonzero((table["base_offset"] + table["last_offset_delta"] >= self._low) | bad)
@@ -154,14 +152,8 @@ class _Edges:
         return found
 
 
-def _batches(
-    task: ReadRange, piece: Piece, table: BatchTable, reasons: dict[int, str], arrow: pa.Schema
-) -> pa.RecordBatch:
-    return rows_of(arrow, _BatchColumns(task, piece, table, reasons).column)
-
-
 class _BatchColumns:
-    """The columns of the view ``batches`` by their names."""
+    """Makes the columns of the view ``batches``."""
 
     def __init__(self, task: ReadRange, piece: Piece, table: BatchTable, reasons: dict[int, str]) -> None:
         self._task = task
@@ -230,14 +222,14 @@ _UNKNOWN_OF_OLD: Final = {
     "recordsCount": "count",
     "lastOffsetDelta": "last_offset_delta",
 }
-"""What a message of format 0 or 1, which may hold others, does not say."""
+"""Fields that a message of format 0 or 1, which may contain others, does not have."""
 
 
 # Segments
 
 
 class _Tally:
-    """What is gathered over the batches of a segment."""
+    """Totals over the batches of a segment."""
 
     def __init__(self) -> None:
         self.batches = self.records = self.hole_bytes = 0
@@ -268,7 +260,7 @@ class _Tally:
 
 
 def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
-    """One row for one segment."""
+    """The row of a segment."""
     fs = OsFs()
     tally = _Tally()
     check_file(fs, task.piece.log)
@@ -290,27 +282,16 @@ def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
         "txnIndexSize": _size(fs, paths.txnindex),
         "batches": tally.batches,
         "records": tally.records if tally.knows_records else None,
-        "firstTimestamp": _microseconds(tally.first_timestamp),
-        "maxTimestamp": _microseconds(tally.max_timestamp),
+        "firstTimestamp": microseconds(tally.first_timestamp),
+        "maxTimestamp": microseconds(tally.max_timestamp),
         "formats": sorted(tally.formats),
         "codecs": [_CODECS[codec].as_py() for codec in sorted(tally.codecs)],
         "minLeaderEpoch": low if tally.batches else None,
         "maxLeaderEpoch": high if tally.batches else None,
         "holeBytes": tally.hole_bytes,
     }
-    return rows_of(arrow, _constants(values, arrow))
-
-
-def _constants(values: dict[str, Any], arrow: pa.Schema) -> Build:
-    def build(name: str) -> pa.Array:
-        return pa.array([values[name]], arrow.field(name).type)
-
-    return build
+    return rows_of(arrow, lambda name: pa.array([values[name]], arrow.field(name).type))
 
 
 def _size(fs: Fs, path: str) -> int | None:
     return fs.stat(path).size if fs.exists(path) else None
-
-
-def _microseconds(milliseconds: int) -> int | None:
-    return milliseconds * 1000 if 0 <= milliseconds <= _LAST_DAY_MS else None

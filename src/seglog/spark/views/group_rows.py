@@ -1,4 +1,4 @@
-"""What the records of ``__consumer_offsets`` say, by the same schemas as `seglog dump --offsets-decoder`."""
+"""Decodes the records of ``__consumer_offsets`` into rows, with the schemas of `seglog dump --offsets-decoder`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seglog.records.kafka_messages import (
     read_message,
     to_json,
 )
-from seglog.spark.views.tables import rows_of
+from seglog.spark.views.tables import microseconds, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 _OFFSET_COMMITS: Final = (0, 1)
 _WITH_EPOCHS: Final = 3
 _EXPIRING: Final = 1
-"""Versions of ``OffsetCommitValue``: leader epochs are there from one on, the time of expiry in one only."""
-_LAST_DAY_MS: Final = 253_402_300_799_999
+"""Versions of ``OffsetCommitValue``: the first with a leader epoch, and the only one with a time of expiry."""
 _FROM_THE_LOG: Final = {"logPartition": "partition", "logOffset": "offset", "timestamp": "timestamp"}
 
 
 def current_offsets(frame: DataFrame) -> DataFrame:
-    """Of the view ``group-offsets``, what holds now: the last commit of each group, topic and partition, if any."""
+    """The current offsets in a frame of the view ``group-offsets``: each group's last commit for each partition."""
     from pyspark.sql import functions as f
 
     latest = (
@@ -42,7 +41,7 @@ def current_offsets(frame: DataFrame) -> DataFrame:
 
 
 def group_rows(records: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
-    """A row for each record; ``records`` has key, value, partition, offset and timestamp."""
+    """One row for each record. ``records`` has the columns key, value, partition, offset and timestamp."""
     rows = [
         describe(key, value)
         for key, value in zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
@@ -57,10 +56,10 @@ def group_rows(records: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
 
 
 def describe(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """The columns that a record's key and value fill."""
+    """The columns that come from a record's key and value."""
     row: dict[str, Any] = {"isDeleted": value is None}
     if key is None:
-        return {**row, "metadata": "a record without a key is none of such a topic's"}
+        return {**row, "metadata": "a record of this topic must have a key"}
     try:
         reader = MessageReader(key)
         type_ = reader.integer("int16")
@@ -88,8 +87,8 @@ def _value(type_: int, reader: MessageReader) -> dict[str, Any]:
         "offset": fields["offset"],
         "leaderEpoch": fields["leaderEpoch"] if type_ == 1 and version >= _WITH_EPOCHS else None,
         "metadata": fields["metadata"],
-        "commitTimestamp": _microseconds(fields["commitTimestamp"]),
-        "expireTimestamp": _microseconds(fields["expireTimestamp"]) if type_ == 1 and version == _EXPIRING else None,
+        "commitTimestamp": microseconds(fields["commitTimestamp"]),
+        "expireTimestamp": microseconds(fields["expireTimestamp"]) if type_ == 1 and version == _EXPIRING else None,
     }
 
 
@@ -98,7 +97,3 @@ def _message(table: str, type_: int) -> Message:
     if message is None:
         raise MessageError(f"unknown type {type_}")
     return message
-
-
-def _microseconds(milliseconds: Any) -> int | None:
-    return milliseconds * 1000 if 0 <= milliseconds <= _LAST_DAY_MS else None

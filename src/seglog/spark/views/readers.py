@@ -1,4 +1,4 @@
-"""Readers of the views; paths, selection and ranges are those of records."""
+"""The readers of the views. Paths, selection and ranges work as for records."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _CONSUMER_OFFSETS: Final = "__consumer_offsets"
 
 
 def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
-    """Reads a view; ``schema`` is some of its columns, as they are. `InvalidConfigError` names one that is not."""
+    """The reader of a view. Raises `InvalidConfigError` if a column of ``schema`` has another type than in the view."""
     chosen = columns_of(options.view, schema.fieldNames())
     for ours, theirs in zip(chosen.fields, schema.fields, strict=True):
         if ours.dataType != theirs.dataType:
             raise InvalidConfigError(
                 f"schema: column {ours.name} of view {options.view} is {ours.dataType.simpleString()}, not "
-                f"{theirs.dataType.simpleString()}: read it as it is and cast it"
+                f"{theirs.dataType.simpleString()}: read it with its own type and cast it"
             )
     if options.view == "group-offsets":
         return _GroupReader(schema, options)
@@ -40,7 +40,7 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
 
 
 class _BytesReader(DataSourceReader):
-    """Views of what is seen without decoding a record: batches and segments."""
+    """The views ``batches`` and ``segments``, which decode no record."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._schema = schema
@@ -51,10 +51,10 @@ class _BytesReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def _batches(self) -> list[BatchTask]:
-        """Stretches of bytes; every batch is in one of them.
+        """Ranges of bytes that cover every batch.
 
-        They are cut between batches only, so ``minPartitions`` is met by bytes, and ``maxRecordsPerPartition`` says
-        nothing.
+        Tasks are divided at batch boundaries only: ``minPartitions`` is met by dividing bytes, and
+        ``maxRecordsPerPartition`` has no effect.
         """
         wanted = self._options.min_partitions
         options = replace(self._options, min_partitions=None, max_records=None)
@@ -69,7 +69,7 @@ class _BytesReader(DataSourceReader):
         ] + [BatchTask(tail, first=False, last=False) for tail in tails]
 
     def _segments(self) -> list[SegmentTask]:
-        """All segments of a partition that is read whole, else those that may have offsets that are asked for."""
+        """All segments of a partition that is read whole, otherwise those that may contain a requested offset."""
         reader, fs = _records(self._options), OsFs()
         extents = reader.extents(fs)
         ranges = reader.resolve(fs, extents).ranges
@@ -99,7 +99,7 @@ class _BytesReader(DataSourceReader):
 
 
 class _GroupReader(DataSourceReader):
-    """The records of ``__consumer_offsets``, those of transactions once they are committed, and what they say."""
+    """The view ``group-offsets``: decodes the records of ``__consumer_offsets``, without uncommitted transactions."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         if options.selection is None:
@@ -123,9 +123,9 @@ class _GroupReader(DataSourceReader):
 
 
 def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:
-    """The tasks of a query for records; and what lies behind the last batch of logs that are read to their end.
+    """The tasks of a query for records, and the bytes after the last batch of each log that is read to its end.
 
-    That is a batch of which a part is missing, or damage: then there may be more behind it.
+    These bytes are an incomplete batch, or damage with more batches after it.
     """
     reader, fs = _records(options), OsFs()
     extents = reader.extents(fs)
@@ -149,5 +149,5 @@ def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:
 
 
 def _records(options: ReadOptions) -> SeglogReader:
-    """Plans as for records; damage at the end of a log is for the view to show."""
+    """A reader that plans as for records. It ignores damage at the end of a log, because the view shows it."""
     return SeglogReader(COLUMNS, replace(options, view="records", columns=None, permissive=True))

@@ -1,9 +1,9 @@
-"""The views' columns, and what their readers hand to a task."""
+"""The columns of the views, and their tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
@@ -24,6 +24,7 @@ from seglog.spark.read.planning import Piece, ReadRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LAST_DAY_MS: Final = 253_402_300_799_999
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
     "boolean": BooleanType(),
@@ -36,7 +37,7 @@ _TYPES: Final[Mapping[str, DataType]] = {
 
 
 def _struct(text: str) -> StructType:
-    """Of names and types between commas; Spark's own parser of these needs a session."""
+    """Parse ``name type, …``; Spark's own parser needs a session."""
     pairs = (part.split() for part in text.split(","))
     return StructType([StructField(name, _TYPES[type_]) for name, type_ in pairs])
 
@@ -48,10 +49,10 @@ BATCHES: Final = _struct(
     "lastSequence int, isTransactional boolean, isControl boolean, attributes int, lastOffsetDelta int, "
     "crc bigint, computedCrc bigint, verdict string, reason string"
 )
-"""A row for each batch, or message of format 0 and 1; timestamps in milliseconds, as they stand in the header.
+"""One row for each batch, or message of format 0 and 1. Timestamps are the milliseconds of the header.
 
-``verdict`` is ``ok``, ``crc``, ``header``, or ``hole`` for bytes that are no batch; then ``reason`` says more. A hole
-has no header: its columns are null. The end of what is being written is no hole.
+``verdict`` is ``ok``, ``crc``, ``header``, or ``hole`` for bytes that are not a batch, with null in the columns of the
+header. ``reason`` explains a verdict other than ``ok``. An incomplete batch at the end of the log is not a hole.
 """
 
 SEGMENTS: Final = _struct(
@@ -60,9 +61,9 @@ SEGMENTS: Final = _struct(
     "firstTimestamp timestamp, maxTimestamp timestamp, formats array<int>, codecs array<string>, "
     "minLeaderEpoch int, maxLeaderEpoch int, holeBytes bigint"
 )
-"""A row for each segment. ``records`` is null if there are compressed messages of format 0 or 1, which do not say.
+"""One row for each segment. ``records`` is null if there are compressed messages of format 0 or 1: they have no count.
 
-Sizes of indexes that are not there are null; CRCs are not looked at.
+The size of a missing index is null. CRCs are not checked.
 """
 
 GROUP_OFFSETS: Final = _struct(
@@ -70,10 +71,10 @@ GROUP_OFFSETS: Final = _struct(
     "commitTimestamp timestamp, expireTimestamp timestamp, isDeleted boolean, json string, "
     "logPartition int, logOffset bigint, timestamp timestamp"
 )
-"""A row for each record of ``__consumer_offsets``: ``type`` is the name of Kafka's message without Key or Value.
+"""One row for each record of ``__consumer_offsets``. ``type`` is the name of Kafka's message without Key or Value.
 
-Of ``OffsetCommit`` the columns up to ``expireTimestamp`` are filled; of others ``group``, and ``json`` has the value. A
-record that deletes its key ``isDeleted``. One that cannot be read has the reason in ``metadata``, and type null.
+An ``OffsetCommit`` fills the columns up to ``expireTimestamp``. Other messages fill ``group``, and ``json`` with the
+value. A tombstone has ``isDeleted``. If a record cannot be read, ``type`` is null and ``metadata`` has the reason.
 """
 
 _SCHEMAS: Final[Mapping[str, StructType]] = {
@@ -84,14 +85,14 @@ _SCHEMAS: Final[Mapping[str, StructType]] = {
 
 
 def table_schema(options: ReadOptions) -> StructType:
-    """The columns of the view that ``options`` name: all, or those of the option ``columns``."""
+    """The schema of the view that ``options`` name: all columns, or those of the option ``columns``."""
     if options.columns is None:
         return _SCHEMAS[options.view]
     return columns_of(options.view, options.columns)
 
 
 def columns_of(view: str, names: Sequence[str]) -> StructType:
-    """The columns ``names`` of a view, in that order; `InvalidConfigError` names one that it does not have."""
+    """The columns ``names`` of a view, in that order. Raises `InvalidConfigError` if the view does not have one."""
     whole = _SCHEMAS[view]
     ours = {field.name.lower(): field for field in whole.fields}
     for name in names:
@@ -101,7 +102,7 @@ def columns_of(view: str, names: Sequence[str]) -> StructType:
 
 
 class BatchTask(NamedTuple):
-    """The batches of some bytes; only at a ``first`` or ``last`` task's outer edge are there others than asked for."""
+    """The batches in a range of bytes. A partition's ``first`` and ``last`` task drop those outside its offsets."""
 
     range: ReadRange
     first: bool
@@ -109,7 +110,7 @@ class BatchTask(NamedTuple):
 
 
 class SegmentTask(NamedTuple):
-    """One segment; the file is read to its end, wherever the piece ends."""
+    """A segment, whose file is read to its end even if the piece ends before."""
 
     topic: str
     partition: int
@@ -117,11 +118,16 @@ class SegmentTask(NamedTuple):
 
 
 Build = Callable[[str], "pa.Array"]
-"""Makes the column of a name."""
+"""Makes the column with this name."""
+
+
+def microseconds(milliseconds: Any) -> int | None:
+    """A timestamp for Spark; None before 1970 and after the year 9999, the last that Spark and Python support."""
+    return milliseconds * 1000 if 0 <= milliseconds <= _LAST_DAY_MS else None
 
 
 def rows_of(arrow: pa.Schema, build: Build) -> pa.RecordBatch:
-    """A batch of exactly ``arrow``, of whose columns only those are made."""
+    """A batch with exactly the schema ``arrow``; ``build`` makes only its columns."""
     import pyarrow as pa
 
     arrays = [build(field.name).cast(field.type) for field in arrow]

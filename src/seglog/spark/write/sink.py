@@ -29,6 +29,7 @@ from seglog.spark.options.write_options import (
 )
 from seglog.spark.runtime.processes import driver_pid
 from seglog.spark.write.directories.commit_client import CommitClient, directory_of
+from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.storage.adopt import StagedPart
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ class _Sink:
         }
         if options.topic is not None:
             create.setdefault(options.topic, options.num_partitions)
-        application, version = self._transaction(job)
-        opened = self._client().begin(
+        application, version = options.ledger_entry(job)
+        request = JobRequest(
             job,
             owner=driver_pid(),
             topic=options.topic,
@@ -91,6 +92,7 @@ class _Sink:
             allow_foreign=options.allow_foreign,
             stream=stream,
         )
+        opened = self._client().begin(request)
         return WritePlan(
             job=job,
             directory=self._directory(),
@@ -98,11 +100,6 @@ class _Sink:
             targets={name: Target(*target) for name, target in opened.topics.items()},
             adopted=opened.adopted,
         )
-
-    def _transaction(self, job: str) -> tuple[str, int]:
-        """The name and version of a batch job in the ledger."""
-        transaction = self._options.transaction
-        return (f"job:{job}", 0) if transaction is None else (transaction.key, transaction.version)
 
     def _directory(self) -> str:
         return directory_of(self._options.path)
@@ -158,7 +155,7 @@ class SeglogWriter(_Sink, DataSourceArrowWriter):
         return self._stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._adopt(_whole(messages), *self._transaction(self.plan.job))
+        self._adopt(_whole(messages), *self._options.ledger_entry(self.plan.job))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)

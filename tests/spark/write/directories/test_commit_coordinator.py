@@ -25,7 +25,7 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, Record, encode_batch
 from seglog.spark.runtime.processes import ProcessWatch, driver_pid
 from seglog.spark.write.directories.commit_client import CommitClient
-from seglog.spark.write.directories.commit_coordinator import CommitCoordinatorError, socket_path
+from seglog.spark.write.directories.commit_coordinator import CommitCoordinatorError, JobRequest, socket_path
 from seglog.storage.adopt import StagedPart, StagingWriter, collect_orphans, staged_at
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
@@ -99,14 +99,16 @@ def staged(path: Path) -> list[Path]:
 
 
 def test_a_job_from_begin_to_commit(path: Path, client: CommitClient) -> None:
-    opened = client.begin("job", owner=ME, topic="t", create={"t": 2}, config={"cleanup.policy": "compact,delete"})
+    opened = client.begin(
+        JobRequest("job", owner=ME, topic="t", create={"t": 2}, config={"cleanup.policy": "compact,delete"})
+    )
     assert opened.topics == {"t": (2, {"cleanup.policy": "compact,delete"})}
     assert not opened.adopted
     assert client.status()["jobs"] == ["job"]
     with pytest.raises(LogDirInUseError, match="is locked"):
         seglog.open(path)
     client.abort("job")
-    client.begin("other", owner=ME, topic="u", create={"u": None})
+    client.begin(JobRequest("other", owner=ME, topic="u", create={"u": None}))
     handle = handle_of(client)  # only now: between two jobs it may have ended, and another one have been started
     client.abort("other")
     wait_for(handle)
@@ -116,13 +118,13 @@ def test_a_job_from_begin_to_commit(path: Path, client: CommitClient) -> None:
 
 def test_a_commit_is_adopted_once_however_often_it_is_asked_for(path: Path, client: CommitClient) -> None:
     for attempt in range(3):
-        client.begin(f"job{attempt}", owner=ME, topic="t", create={"t": None})
+        client.begin(JobRequest(f"job{attempt}", owner=ME, topic="t", create={"t": None}))
         parts = [stage(path, f"job{attempt}", [b"a", b"b"])]
         done = client.commit(f"job{attempt}", "txn:app", 7, parts)
         assert (done.records, done.already) == ((2, False) if attempt == 0 else (0, True))
         assert client.commit(f"job{attempt}", "txn:app", 7, parts).already
-    assert client.begin("next", owner=ME, topic="t", application="txn:app", version=7).adopted
-    assert not client.begin("next", owner=ME, topic="t", application="txn:app", version=8).adopted
+    assert client.begin(JobRequest("next", owner=ME, topic="t", application="txn:app", version=7)).adopted
+    assert not client.begin(JobRequest("next", owner=ME, topic="t", application="txn:app", version=8)).adopted
     end(path, signal.SIGTERM)
     assert values(path) == [b"a", b"b"]
     assert staged(path) == []
@@ -132,7 +134,7 @@ def test_a_commit_is_adopted_once_however_often_it_is_asked_for(path: Path, clie
 def test_a_coordinator_that_is_ended_is_replaced_and_the_job_goes_on(
     path: Path, client: CommitClient, number: signal.Signals
 ) -> None:
-    client.begin("job", owner=ME, topic="t", create={"t": None})
+    client.begin(JobRequest("job", owner=ME, topic="t", create={"t": None}))
     parts = [stage(path, "job", [b"a"])]
     orphan = stage(path, "of-an-older-job", [b"x"])
     end(path, number)
@@ -171,7 +173,7 @@ def test_a_coordinator_that_is_killed_as_it_starts_is_started_again(
     site.mkdir()
     (site / "sitecustomize.py").write_text(_FATAL.replace("MOMENT", repr(moment)))
     monkeypatch.syspath_prepend(site)
-    client.begin("job", owner=ME, topic="t", create={"t": None})
+    client.begin(JobRequest("job", owner=ME, topic="t", create={"t": None}))
     assert len(list(site.glob("mark-*"))) == 3
     assert client.commit("job", "job:job", 0, [stage(path, "job", [b"a"])]).records == 1
     end(path, signal.SIGTERM)
@@ -188,7 +190,7 @@ def owner() -> Iterator[subprocess.Popen[bytes]]:
 def test_it_dies_with_the_owner_of_its_jobs_and_takes_what_they_staged(
     path: Path, client: CommitClient, owner: subprocess.Popen[bytes]
 ) -> None:
-    client.begin("job", owner=owner.pid, topic="t", create={"t": None})
+    client.begin(JobRequest("job", owner=owner.pid, topic="t", create={"t": None}))
     stage(path, "job", [b"a"])
     handle = handle_of(client)
     owner.kill()
@@ -200,8 +202,8 @@ def test_it_dies_with_the_owner_of_its_jobs_and_takes_what_they_staged(
 def test_a_job_of_a_living_owner_outlives_that_of_a_dead_one(
     path: Path, client: CommitClient, owner: subprocess.Popen[bytes]
 ) -> None:
-    client.begin("mine", owner=ME, topic="t", create={"t": None})
-    client.begin("its", owner=owner.pid, topic="t")
+    client.begin(JobRequest("mine", owner=ME, topic="t", create={"t": None}))
+    client.begin(JobRequest("its", owner=owner.pid, topic="t"))
     parts = [stage(path, "mine", [b"mine"])]
     stage(path, "its", [b"its"])
     owner.kill()
@@ -222,17 +224,17 @@ def test_an_owner_is_missed_once_it_has_ended(owner: subprocess.Popen[bytes]) ->
 
 
 def test_a_stream_has_one_job_and_what_was_interrupted_goes(path: Path, client: CommitClient) -> None:
-    client.begin("batch-job", owner=ME, topic="t", create={"t": None})
-    client.begin("interrupted", owner=ME, topic="t", stream="s")
+    client.begin(JobRequest("batch-job", owner=ME, topic="t", create={"t": None}))
+    client.begin(JobRequest("interrupted", owner=ME, topic="t", stream="s"))
     stage(path, "interrupted", [b"x"])
-    client.begin("tasks", owner=ME, topic="t", stream="s")
+    client.begin(JobRequest("tasks", owner=ME, topic="t", stream="s"))
     parts = [stage(path, "tasks", [b"a"])]
-    client.begin("commits", owner=ME, topic="t", stream="s")
+    client.begin(JobRequest("commits", owner=ME, topic="t", stream="s"))
     assert client.status()["jobs"] == ["batch-job", "commits"]
     assert client.commit("tasks", "query:q", 0, parts, also=["commits"]).records == 1
-    client.begin("tasks", owner=ME, topic="t", stream="s")
+    client.begin(JobRequest("tasks", owner=ME, topic="t", stream="s"))
     stage(path, "tasks", [b"x"])
-    client.begin("aborts", owner=ME, topic="t", stream="s")
+    client.begin(JobRequest("aborts", owner=ME, topic="t", stream="s"))
     client.abort("aborts")
     assert client.status()["jobs"] == ["batch-job"]
     assert staged(path) == []
@@ -247,7 +249,7 @@ def test_many_clients_at_once_start_one_coordinator(client: CommitClient) -> Non
 
     def ask(number: int) -> None:
         try:
-            client.begin(f"job{number}", owner=ME, topic="t", create={"t": None})
+            client.begin(JobRequest(f"job{number}", owner=ME, topic="t", create={"t": None}))
             pids.append(client.status()["pid"])
         except SeglogError as error:
             failed.append(error)
@@ -265,17 +267,17 @@ def test_many_clients_at_once_start_one_coordinator(client: CommitClient) -> Non
 
 def test_a_directory_that_is_open_elsewhere_is_refused_by_name(path: Path, client: CommitClient) -> None:
     with seglog.open(path), pytest.raises(LogDirInUseError, match=rf"{path}/\.lock is locked"):
-        client.begin("job", owner=ME, topic="t", create={"t": None})
-    assert client.begin("job", owner=ME, topic="t", create={"t": None}).topics["t"][0] == 1
+        client.begin(JobRequest("job", owner=ME, topic="t", create={"t": None}))
+    assert client.begin(JobRequest("job", owner=ME, topic="t", create={"t": None})).topics["t"][0] == 1
 
 
 def test_what_the_coordinator_refuses_the_client_raises(path: Path, client: CommitClient) -> None:
-    client.begin("job", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"})
+    client.begin(JobRequest("job", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"}))
     with pytest.raises(InvalidConfigError, match="numPartitions is 3, but topic t exists with 2 partitions"):
-        client.begin("other", owner=ME, topic="t", create={"t": 3})
+        client.begin(JobRequest("other", owner=ME, topic="t", create={"t": 3}))
     with pytest.raises(InvalidConfigError, match=r"topic\.retention\.ms is 5"):
-        client.begin("other", owner=ME, topic="t", create={"t": 2}, config={"retention.ms": "5"})
-    client.begin("other", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"})
+        client.begin(JobRequest("other", owner=ME, topic="t", create={"t": 2}, config={"retention.ms": "5"}))
+    client.begin(JobRequest("other", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"}))
     part = stage(path, "job", [b"a"])
     (path / part.directory / part.segments[0].name).unlink()
     with pytest.raises(AdoptError, match="is missing"):
@@ -308,7 +310,7 @@ def test_a_task_that_has_not_heard_of_its_drivers_death_does_no_harm() -> None:
 def test_no_directory_and_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SeglogError, match="is not a directory"):
-        CommitClient(str(tmp_path / "file"), linger=0).begin("job", owner=ME)
+        CommitClient(str(tmp_path / "file"), linger=0).begin(JobRequest("job", owner=ME))
     assert left(tmp_path / "file") == []
 
 
@@ -320,10 +322,10 @@ def left(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_coordinator_leaves_nothing_behind(client: CommitClient, path: Path, number: signal.Signals) -> None:
-    client.begin("job", owner=ME, topic="t", create={"t": 1})
+    client.begin(JobRequest("job", owner=ME, topic="t", create={"t": 1}))
     end(path, number)
     if number is signal.SIGKILL:  # the next one, in its place
-        client.begin("job", owner=ME, topic="t")
+        client.begin(JobRequest("job", owner=ME, topic="t"))
         end(path, signal.SIGTERM)
     assert left(path) == []
 
@@ -351,8 +353,8 @@ def test_the_driver_is_found_behind_sparks_daemon() -> None:
 def test_without_lingering_the_directory_is_free_when_the_last_job_ends(path: Path) -> None:
     client = CommitClient(str(path), linger=0)
     for number in range(3):
-        client.begin(f"job{number}", owner=ME, topic="t", create={"t": 1})
-        client.begin(f"other{number}", owner=ME, topic="t")
+        client.begin(JobRequest(f"job{number}", owner=ME, topic="t", create={"t": 1}))
+        client.begin(JobRequest(f"other{number}", owner=ME, topic="t"))
         parts = [stage(path, f"job{number}", [b"a"])]
         assert client.commit(f"job{number}", f"job:{number}", 0, parts).records == 1
         with pytest.raises(LogDirInUseError):
@@ -361,5 +363,5 @@ def test_without_lingering_the_directory_is_free_when_the_last_job_ends(path: Pa
         with LogDir.open(str(path)) as directory:
             assert directory.log("t").log_end_offset == number + 1
     with pytest.raises(InvalidConfigError):
-        client.begin("wrong", owner=ME, topic="t", create={"t": 7})
+        client.begin(JobRequest("wrong", owner=ME, topic="t", create={"t": 7}))
     LogDir.open(str(path)).close()

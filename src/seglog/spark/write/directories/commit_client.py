@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from seglog.core import errors
@@ -18,6 +19,7 @@ from seglog.core.fs import OsFile, OsFs
 from seglog.spark.write.directories.commit_coordinator import (
     READY,
     CommitCoordinatorError,
+    JobRequest,
     forget_log,
     log_path,
     one_at_a_time,
@@ -60,38 +62,9 @@ class CommitClient:
         self._path = os.path.realpath(path)
         self._linger = linger
 
-    def begin(
-        self,
-        job: str,
-        *,
-        owner: int,
-        topic: str | None = None,
-        create: Mapping[str, int | None] | None = None,
-        config: Mapping[str, str] | None = None,
-        application: str | None = None,
-        version: int = 0,
-        allow_foreign: bool = False,
-        stream: str | None = None,
-    ) -> JobStart:
-        """Open ``job``; the directory stays open until the job is committed or aborted, or process ``owner`` ends.
-
-        Creates the topics of ``create`` with ``config`` if they do not exist; None stands for the directory's default
-        number of partitions. Describes only ``topic`` if it is given. ``application``, ``version`` and
-        ``allow_foreign`` are those of `commit`. A job of a ``stream`` replaces the stream's open job.
-        """
-        answer = self._ask(
-            "begin",
-            job=job,
-            owner=owner,
-            topic=topic,
-            create=dict(create or {}),
-            config=dict(config or {}),
-            application=application,
-            version=version,
-            allow_foreign=allow_foreign,
-            stream=stream,
-            leave=self._linger == 0,
-        )
+    def begin(self, request: JobRequest) -> JobStart:
+        """Begin a job; start a coordinator if none runs."""
+        answer = self._ask("begin", **asdict(request), leave=self._linger == 0)
         return JobStart({name: (count, texts) for name, (count, texts) in answer["topics"].items()}, answer["adopted"])
 
     def commit(

@@ -8,8 +8,8 @@ each request, a line of JSON each way, one request at a time.
 =========== ===================================================================== =====================================
 request     fields                                                                answer
 =========== ===================================================================== =====================================
-begin       job, owner (process id), topic, create, config, application, version, topics: partitions and configuration,
-            allow_foreign, stream                                                 adopted
+begin       the fields of `JobRequest`                                            topics: partitions and configuration,
+                                                                                  adopted
 commit      job, also (other jobs to end), application, version, parts,           records, already
             allow_foreign, intake
 abort       jobs                                                                  nothing
@@ -41,7 +41,8 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError, SeglogError
@@ -66,11 +67,25 @@ class CommitCoordinatorError(SeglogError):
     """The commit coordinator failed for a reason that has no class of its own here."""
 
 
-class _OpenJob(NamedTuple):
-    """The process id of its owner, and the stream that it is a batch of."""
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """The request that begins a job.
 
+    The directory stays open until the job is committed or aborted, or process ``owner`` ends. The topics of ``create``
+    are created with ``config`` if they do not exist; None stands for the directory's default number of partitions. The
+    answer describes only ``topic`` if it is given. ``application``, ``version`` and ``allow_foreign`` are those of the
+    commit. A job of a ``stream`` replaces the stream's open job.
+    """
+
+    job: str
     owner: int
-    stream: str | None
+    topic: str | None = None
+    create: Mapping[str, int | None] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    application: str | None = None
+    version: int = 0
+    allow_foreign: bool = False
+    stream: str | None = None
 
 
 def socket_path(directory: str) -> str:
@@ -121,7 +136,7 @@ class CommitCoordinator:
         self._listener = listener
         self._clock = clock
         self._linger = linger
-        self._jobs: dict[str, _OpenJob] = {}
+        self._jobs: dict[str, JobRequest] = {}
         self._superseded: dict[str, set[str]] = {}
         self._collected = False
         self._spent = False
@@ -182,7 +197,7 @@ class CommitCoordinator:
         try:
             match fields.pop("do"):
                 case "begin":
-                    answer = self._begin(**fields)
+                    answer = self._begin(JobRequest(**fields))
                 case "commit":
                     answer = self._commit(**fields)
                 case "abort":
@@ -198,48 +213,34 @@ class CommitCoordinator:
 
     # Requests
 
-    def _begin(
-        self,
-        *,
-        job: str,
-        owner: int,
-        topic: str | None,
-        create: Mapping[str, int | None],
-        config: Mapping[str, str],
-        application: str | None,
-        version: int,
-        allow_foreign: bool,
-        stream: str | None,
-    ) -> dict[str, Any]:
+    def _begin(self, request: JobRequest) -> dict[str, Any]:
         """Open a job: create its topics and describe those that exist.
 
         A stream has one open job. The begin of its next batch ends the job of a batch that was interrupted; but because
         the commit or abort of that same batch begins a job too, its staged files stay until the outcome is known.
         """
-        self._collect_once(job)
-        if stream is not None:
-            before = {name for name, entry in self._jobs.items() if entry.stream == stream}
+        self._collect_once(request.job)
+        if request.stream is not None:
+            before = {name for name, entry in self._jobs.items() if entry.stream == request.stream}
             self._forget(before)
-            self._superseded.setdefault(stream, set()).update(before)
-        for name, partitions in create.items():
-            self._ensure(name, partitions, config)
+            self._superseded.setdefault(request.stream, set()).update(before)
+        for name, partitions in request.create.items():
+            self._ensure(name, partitions, request.config)
         topics = self._directory.topics()
-        if topic is not None:
-            topics = {topic: topics[topic]}
-            self._check(topic, allow_foreign=allow_foreign)
+        if request.topic is not None:
+            topics = {request.topic: topics[request.topic]}
+            # Raise early what the commit would raise: a refused partition, or a topic that belongs to a broker.
+            for partition in self._directory.partitions_of(request.topic):
+                log_of(self._directory, partition, allow_foreign=request.allow_foreign)
         targets = {}
         for name, info in topics.items():
             served = [one for one in self._directory.partitions_of(name) if one in self._directory.logs]
-            if served and (allow_foreign or name in self._directory.entries):
+            if served and (request.allow_foreign or name in self._directory.entries):
                 targets[name] = [info.partitions, self._directory.log(*served[0]).config.overrides()]
-        self._jobs[job] = _OpenJob(owner, stream)
-        ledger = read_ledger(self._directory.fs, self._directory.path)
-        return {"topics": targets, "adopted": application is not None and ledger.is_adopted(application, version)}
-
-    def _check(self, topic: str, *, allow_foreign: bool) -> None:
-        """Raise early what the commit would raise: a refused partition, or a topic that belongs to a broker."""
-        for partition in self._directory.partitions_of(topic):
-            log_of(self._directory, partition, allow_foreign=allow_foreign)
+        self._jobs[request.job] = request
+        ledger, application = read_ledger(self._directory.fs, self._directory.path), request.application
+        adopted = application is not None and ledger.is_adopted(application, request.version)
+        return {"topics": targets, "adopted": adopted}
 
     def _ensure(self, name: str, partitions: int | None, config: Mapping[str, str]) -> None:
         """Create a topic, or check that the existing one agrees with the options."""
