@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from seglog.core.types import TopicPartition
-from seglog.spark.read.ranges import OffsetRange, Share, divide
+from seglog.spark.read.ranges import OffsetRange, PartitionRange, divide
 from tests.cases import case
 from tests.interop.connector_world import World
 
 pytestmark = pytest.mark.xdist_group("connector")
 
 
-def by_connector(jvm: Any, shares: list[Share], wanted: int | None, most: int | None) -> list[tuple[int, int, int]]:
+def by_connector(
+    jvm: Any, shares: list[PartitionRange], wanted: int | None, most: int | None
+) -> list[tuple[int, int, int]]:
     def sequence(items: list[Any]) -> Any:
         made = jvm.java.util.ArrayList()
         for item in items:
@@ -47,7 +49,7 @@ def test_the_same_ranges(world: World) -> None:
         for number in range(random.randint(1, 6)):
             start = random.randint(0, 50)
             size = random.choice([0, 1, 2, random.randint(0, 30), random.randint(0, 2000)])
-            shares.append(Share(TopicPartition("t", number), OffsetRange(start, start + size)))
+            shares.append(PartitionRange(TopicPartition("t", number), OffsetRange(start, start + size)))
         wanted = random.choice([None, random.randint(1, 30)])
         most = random.choice([None, random.randint(1, 300)])
         ours = divide(shares, min_partitions=wanted, max_records=most)

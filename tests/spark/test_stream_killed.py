@@ -1,4 +1,4 @@
-"""A stream from a log that is written all the time, whose driver is killed with -9: each record arrives once."""
+"""A stream from a growing log whose driver is killed with -9: each record arrives once."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 _PARTITIONS: Final = 2
 _SECONDS: Final = 180
+_KINDS: Final = ("end", "half", "commit", "adopting", "adopted")
+"""One step between any two durable changes of a batch: offsets, staged files, manifest, segments, Spark's commit."""
 _APPENDER: Final = """
 import select, sys
 import seglog
@@ -89,10 +91,15 @@ def run(life: Life, environment: dict[str, str], log: Path, rng: random.Random) 
 
 
 def run_shared(life: Life, spark: SparkSession) -> None:
-    """A query of a session that goes on, from its start to its death."""
-    with pytest.raises(StreamingQueryException) as ended:
-        start(spark, life).awaitTermination(_SECONDS)
-    assert Path(life.mark).exists(), f"{life}: {ended.value}"
+    """A query of a session that goes on, from its start to its death.
+
+    Spark gives a new Python process ten seconds to connect. On a loaded machine a query may end before it has begun.
+    """
+    while not Path(life.mark).exists():
+        with pytest.raises(StreamingQueryException) as ended:
+            start(spark, life).awaitTermination(_SECONDS)
+        if "Python worker failed to connect back" not in str(ended.value):
+            assert Path(life.mark).exists(), f"{life}: {ended.value}"
 
 
 class Lives:
@@ -139,11 +146,11 @@ class Lives:
 def test_each_record_arrives_once_whatever_is_killed(
     path: Path, source: tuple[Path, Callable[[], None]], environment: dict[str, str], spark: SparkSession
 ) -> None:
-    """First a driver with all that belongs to it, in the middle of a commit; then, of queries that go on in another
-    driver, the process that comes to each step."""
+    """First kill a driver and its coordinator in the middle of a commit; then, in a driver that goes on, the process
+    of the query at each kind of step."""
     lives = Lives(path, source, 1)
     lives.run("together", environment)
-    for step in STEPS:
+    for step in _KINDS:
         lives.run_shared(step, spark)
     lives.end(spark)
 

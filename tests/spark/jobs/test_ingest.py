@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import random
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,15 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import seglog
-from seglog.core.errors import AdoptError, InvalidConfigError, SeglogError
-from seglog.core.fs import OsFs
+from seglog.core.errors import AdoptError, SeglogError
 from seglog.records.partitioner import partition_for_key
 from seglog.spark.jobs.ingest import Columns, Input, ingest
-from seglog.spark.jobs.input.columns import make_records, names_of
-from seglog.spark.jobs.input.json_text import json_rows
-from seglog.spark.jobs.input.splits import BLOCK, count_lines, read_lines, split_text
 from seglog.storage.offline.verify import verify
-from tests.cases import case
 from tests.cli.run import Run, run_here
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -55,99 +48,6 @@ def records(spark: SparkSession, log_dir: str, topic: str = "t") -> dict[int, li
         key, value = (None if cell is None else bytes(cell) for cell in (row.key, row.value))
         found.setdefault(row.partition, []).append((key, value, row.ms))
     return found
-
-
-# LineBlock
-
-
-@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
-def test_ranges_of_text_have_every_line_once(tmp_path: Path, ending: bytes) -> None:
-    rng = random.Random(0)
-    fs = OsFs()
-    for number in range(60):
-        lines = [b"x" * rng.choice((0, 1, 5, 300)) for _ in range(rng.randrange(60))]
-        data = ending.join(lines) + (ending if lines and rng.random() < 0.5 else b"")
-        expected = data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n") if data else []
-        path = tmp_path / str(number)
-        path.write_bytes(data)
-        found, numbers = [], []
-        for split in split_text(fs, [str(path)], rng.choice((1, 7, 100, 5000)), whole=False):
-            for part in read_lines(split):
-                found += [part.data[start:end] for start, end in zip(part.starts, part.ends, strict=False)]
-                first = count_lines(fs, str(path), split.start) + part.first
-                numbers += list(range(first, first + len(part.ends)))
-        assert found == [line.removesuffix(b"\r") for line in expected]
-        assert numbers == list(range(1, len(expected) + 1))
-        case()
-
-
-def test_lines_larger_than_a_block_and_compressed_files(tmp_path: Path) -> None:
-    fs = OsFs()
-    lines = [b"a" * (BLOCK * 2 + 5), b"b", b"c" * BLOCK, b""]
-    (tmp_path / "big").write_bytes(b"\n".join(lines) + b"\n")
-    (tmp_path / "big.gz").write_bytes(gzip.compress(b"\n".join(lines) + b"\n", 1))
-    for name, share in (("big", 1 << 30), ("big", BLOCK), ("big", 1 << 20), ("big.gz", 1 << 10)):
-        found = [
-            part.data[start:end]
-            for split in split_text(fs, [str(tmp_path / name)], share, whole=False)
-            for part in read_lines(split)
-            for start, end in zip(part.starts, part.ends, strict=False)
-        ]
-        assert found == lines, (name, share)
-
-
-# Expressions
-
-
-def test_expressions() -> None:
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array(["a", None, 'c"d\\e\nf']), pa.array([1, 2, None]), pa.array([1.5, float("nan"), None])],
-        ["text", "number", "real"],
-    )
-
-    def values(expression: str) -> list[Any]:
-        made = make_records(
-            Columns(value=expression), 3, lambda name: json_rows(batch) if name == "*" else batch.column(name), None
-        )
-        return made.column("value").to_pylist()
-
-    assert values("text") == [b"a", None, b'c"d\\e\nf']
-    assert values("number") == [b"1", b"2", None]
-    assert values("{{{number}}}-{text}!") == [b"{1}-a!", None, None]
-    assert values("'as it is'") == [b"as it is"] * 3
-    assert [json.loads(one) for one in values("*")] == [
-        {"text": "a", "number": 1, "real": 1.5},
-        {"text": None, "number": 2, "real": None},
-        {"text": 'c"d\\e\nf', "number": None, "real": None},
-    ]
-    with pytest.raises(InvalidConfigError, match="an unmatched brace"):
-        names_of("{a")
-
-
-@pytest.mark.parametrize(
-    ("values", "columns", "expected"),
-    [
-        (pa.array(["2013-01-01T05:00:00Z", None]), Columns(timestamp="t"), [1357016400000, None]),
-        (pa.array(["2013-01-01 05:00:00.1234567"]), Columns(timestamp="t"), [1357016400123]),
-        (pa.array(["2013-01-01T07:00:00+02:00"]), Columns(timestamp="t"), [1357016400000]),
-        (pa.array(["2013-01-01"]), Columns(timestamp="t"), [1356998400000]),
-        (pa.array(["1357016400000"]), Columns(timestamp="t"), [1357016400000]),
-        (pa.array([1357016400]), Columns(timestamp="t", timestamp_unit="s"), [1357016400000]),
-        (pa.array([1357016400000999]), Columns(timestamp="t", timestamp_unit="us"), [1357016400000]),
-        (pa.array([1357016400.5]), Columns(timestamp="t", timestamp_unit="s"), [1357016400500]),
-        (
-            pa.array(["01/Jan/2013:06:00:00 +0100"]),
-            Columns(timestamp="t", timestamp_format="%d/%b/%Y:%H:%M:%S %z"),
-            [1357016400000],
-        ),
-    ],
-)
-def test_times(values: pa.Array, columns: Columns, expected: list[int | None]) -> None:
-    made = make_records(columns, len(values), lambda _: values, pa.array([b"v"] * len(values)))
-    assert made.column("timestamp").to_pylist() == expected
-
-
-# Whole jobs
 
 
 def test_csv_by_key(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
@@ -257,36 +157,17 @@ def test_a_web_servers_log(spark: SparkSession, tmp_path: Path, log_dir: str) ->
 # What goes wrong
 
 
-@pytest.mark.parametrize(
-    ("name", "good", "bad", "source", "columns", "reason"),
-    [
-        ("x.csv", "1,2\n", "1\n", Input(header=False), Columns(key="f0"), "Expected 2 columns, got 1"),
-        ("x.csv", "1,2\n", "1,x\n", Input(header=False), Columns(timestamp="f1"), "Failed to parse string: 'x'"),
-        ("x.json", '{"a":1}\n', "{\n", Input(), Columns(key="a"), "JSON parse error"),
-        ("x.log", "ab\n", "b\n", Input(pattern="^(?P<a>a)b"), Columns(key="a"), "does not match the pattern: b"),
-    ],
-)
-def test_bad_lines(
-    spark: SparkSession,
-    tmp_path: Path,
-    log_dir: str,
-    name: str,
-    good: str,
-    bad: str,
-    source: Input,
-    columns: Columns,
-    reason: str,
+def test_a_bad_line_ends_the_job_with_nothing_written_or_is_skipped(
+    spark: SparkSession, tmp_path: Path, log_dir: str
 ) -> None:
-    path = tmp_path / name
-    path.write_text(good * 700 + bad + good * 300 + bad + good * 10)
+    path = tmp_path / "x.csv"
+    path.write_text("1,2\n" * 700 + "1\n" + "1,2\n" * 300 + "1\n" + "1,2\n" * 10)
     with pytest.raises(SeglogError) as raised:
-        ingest(spark, str(path), log_dir, "t", source=source, columns=columns)
+        ingest(spark, str(path), log_dir, "t", source=Input(header=False), columns=Columns(key="f0"))
     assert str(raised.value).startswith(f"{path}, line 701: ")
-    assert reason in str(raised.value)
-    assert "--bad-lines skip" in str(raised.value)
     assert records(spark, log_dir) == {}
-    skipping = Input(header=source.header, pattern=source.pattern, bad_lines="skip")
-    done = ingest(spark, str(path), log_dir, "t", source=skipping, columns=columns)
+    skipping = Input(header=False, bad_lines="skip")
+    done = ingest(spark, str(path), log_dir, "t", source=skipping, columns=Columns(key="f0"))
     assert (done.records, done.bad_lines) == (1010, 2)
     assert [example.split(":")[0] for example in done.bad_examples] == [f"{path}, line 701", f"{path}, line 1002"]
 
@@ -342,25 +223,6 @@ def test_a_transaction_is_adopted_once(spark: SparkSession, tmp_path: Path, log_
         ingest(spark, [tmp_path / "x.txt", tmp_path / "y.txt"], log_dir, "t", options=later)
     assert len(records(spark, log_dir)[0]) == 4
     assert not list(Path(log_dir).rglob("staging/*/*"))
-
-
-@pytest.mark.parametrize(
-    ("columns", "source", "message"),
-    [
-        (Columns(key="nix"), Input(format="csv"), r"x has no column 'nix'; it has a, b"),
-        (Columns(key="nix"), Input(format="json"), r"x has no column 'nix'"),
-        (Columns(key="nix"), Input(), r"x has no column 'nix'; it has line"),
-        (Columns(key="nix"), Input(pattern="(?P<a>"), r"is not a regular expression"),
-    ],
-)
-def test_what_is_not_there(
-    spark: SparkSession, tmp_path: Path, log_dir: str, columns: Columns, source: Input, message: str
-) -> None:
-    (tmp_path / "x").write_text("a,b\n" if source.format != "json" else '{"a":1}\n')
-    with pytest.raises(InvalidConfigError, match=message):
-        ingest(spark, str(tmp_path / "x"), log_dir, "t", columns=columns, source=source)
-    with pytest.raises(FileNotFoundError):
-        ingest(spark, str(tmp_path / "y"), log_dir, "t")
 
 
 def test_the_command(run: Run, tmp_path: Path, log_dir: str) -> None:

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.core.types import TopicPartition
-from seglog.spark.read.ranges import OffsetRange, Share, divide
+from seglog.spark.read.ranges import OffsetRange, PartitionRange, divide
 from tests.cases import case
 
 
-def shares(*ranges: tuple[int, int]) -> list[Share]:
-    return [Share(TopicPartition("t", number), OffsetRange(*bounds)) for number, bounds in enumerate(ranges)]
+def shares(*ranges: tuple[int, int]) -> list[PartitionRange]:
+    return [PartitionRange(TopicPartition("t", number), OffsetRange(*bounds)) for number, bounds in enumerate(ranges)]
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2000)), max_size=6).map(
@@ -22,7 +22,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2000)), max_size=
 
 @given(RANGES, st.none() | st.integers(1, 30), st.none() | st.integers(1, 300))
 def test_a_division_leaves_nothing_out_and_reads_nothing_twice(
-    given: list[Share], wanted: int | None, most: int | None
+    given: list[PartitionRange], wanted: int | None, most: int | None
 ) -> None:
     case()
     found = divide(given, min_partitions=wanted, max_records=most)
@@ -33,7 +33,7 @@ def test_a_division_leaves_nothing_out_and_reads_nothing_twice(
     for partition, parts in groupby(found, key=lambda share: share.topic_partition):
         bounds = [part.offsets for part in parts]
         assert [first for first, _ in bounds[1:]] == [last for _, last in bounds[:-1]]
-        joined.append(Share(partition, OffsetRange(bounds[0].start, bounds[-1].end)))
+        joined.append(PartitionRange(partition, OffsetRange(bounds[0].start, bounds[-1].end)))
     assert joined == [share for share in given if share.offsets.size > 0]
 
 

@@ -236,7 +236,7 @@ class _CompactionRun:
             first_uncleanable=round_.first_uncleanable,
         )
         cores = self._spark.sparkContext.defaultParallelism
-        task = tasks.Task(
+        task = tasks.CompactionPlan(
             round=round_,
             stretches=tuple(stretches(log.fs, round_, cores)),
             groups=tuple(groups),

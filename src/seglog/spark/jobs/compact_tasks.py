@@ -63,7 +63,7 @@ class _Slice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class CompactionPlan:
     """The plan for the workers. ``groups`` come from `group_sources`, ``key`` from `new_hash_key`."""
 
     round: Round
@@ -79,16 +79,16 @@ class Task:
         return len(self.stretches) + self.buckets + len(self.groups)
 
 
-def run(spark: SparkSession, task: Task) -> list[StagedGroup]:
+def run(spark: SparkSession, plan: CompactionPlan) -> list[StagedGroup]:
     """Write every group of the round, and return them in the log's order. Changes nothing outside of staging."""
-    numbers = range(len(task.stretches))
+    numbers = range(len(plan.stretches))
     written: list[StagedGroup] = (
         spark.sparkContext.parallelize(numbers, len(numbers))
-        .flatMap(_mapper(task))
-        .partitionBy(task.buckets, _itself)
-        .mapPartitions(_reducer(task))
-        .partitionBy(len(task.groups), _itself)
-        .mapPartitions(_rewriter(task))
+        .flatMap(_mapper(plan))
+        .partitionBy(plan.buckets, _itself)
+        .mapPartitions(_reducer(plan))
+        .partitionBy(len(plan.groups), _itself)
+        .mapPartitions(_rewriter(plan))
         .collect()
     )
     return sorted(written, key=lambda one: one.group.bases)
@@ -98,20 +98,20 @@ def _itself(number: int) -> int:
     return number
 
 
-def _mapper(task: Task) -> Callable[[int], Iterator[Keyed]]:
+def _mapper(plan: CompactionPlan) -> Callable[[int], Iterator[Keyed]]:
     def work(at: int) -> Iterator[Keyed]:
         freeze_imports()
         fs = OsFs()
-        path = os.path.join(task.staging, f"rows-{at}-{uuid.uuid4().hex}")  # not shared with another attempt
+        path = os.path.join(plan.staging, f"rows-{at}-{uuid.uuid4().hex}")  # not shared with another attempt
         found: list[Keyed] = []
         with closing(fs.open(path, create=True)) as file:
             size = 0
-            for item in map_keys(fs, task.round, task.stretches[at], task.key):
+            for item in map_keys(fs, plan.round, plan.stretches[at], plan.key):
                 if isinstance(item, TransactionEffects):
                     found.append((0, (_EFFECTS, at, item)))
                     continue
                 kind = _DIRTY if item.is_dirty else _CLEAN
-                for bucket, rows in _by_bucket(item.rows, task.buckets):
+                for bucket, rows in _by_bucket(item.rows, plan.buckets):
                     data = np.ascontiguousarray(rows).data.cast("B")
                     file.pwrite(data, size)
                     found.append((bucket, (kind, at, _Slice(path, size, len(data)))))
@@ -135,8 +135,8 @@ def _by_bucket(rows: U64, buckets: int) -> Iterator[tuple[int, U64]]:
 # Reduce
 
 
-def _reducer(task: Task) -> Callable[[Iterable[Keyed]], Iterator[Judged]]:
-    bases = np.array([group[0].base_offset for group in task.groups], np.int64)
+def _reducer(plan: CompactionPlan) -> Callable[[Iterable[Keyed]], Iterator[Judged]]:
+    bases = np.array([group[0].base_offset for group in plan.groups], np.int64)
 
     def work(keyed: Iterable[Keyed]) -> Iterator[Judged]:
         offsets = LastOffsets()
@@ -154,7 +154,7 @@ def _reducer(task: Task) -> Callable[[Iterable[Keyed]], Iterator[Judged]]:
             yield from _judged(offsets.stay(rows), bases)
         yield 0, (_ENTRIES, (len(offsets), *_mapped(effects.values())))
         if effects:
-            yield from _open(task, effects)
+            yield from _open(plan, effects)
 
     return work
 
@@ -185,13 +185,13 @@ def _mapped(effects: Iterable[TransactionEffects]) -> tuple[int, int]:
     return messages, size
 
 
-def _open(task: Task, effects: dict[int, TransactionEffects]) -> Iterator[Judged]:
+def _open(plan: CompactionPlan, effects: dict[int, TransactionEffects]) -> Iterator[Judged]:
     """The open transactions at the start of each group. Every group gets this message, so every group is written."""
     done = 0
     before = OpenTransactions()
-    for number, group in enumerate(task.groups):
+    for number, group in enumerate(plan.groups):
         coming = [TransactionEffects(dict.fromkeys(before.committed, True), dict.fromkeys(before.seen, True), 0, 0)]
-        while done < len(task.stretches) and task.stretches[done].source.base_offset < group[0].base_offset:
+        while done < len(plan.stretches) and plan.stretches[done].source.base_offset < group[0].base_offset:
             coming.append(effects[done])
             done += 1
         before = fold(coming)
@@ -201,7 +201,7 @@ def _open(task: Task, effects: dict[int, TransactionEffects]) -> Iterator[Judged
 # Rewrite
 
 
-def _rewriter(task: Task) -> Callable[[Iterable[Judged]], Iterator[StagedGroup]]:
+def _rewriter(plan: CompactionPlan) -> Callable[[Iterable[Judged]], Iterator[StagedGroup]]:
     def work(judged: Iterable[Judged]) -> Iterator[StagedGroup]:
         stays: Survivors | None = None
         before = OpenTransactions()
@@ -210,7 +210,7 @@ def _rewriter(task: Task) -> Callable[[Iterable[Judged]], Iterator[StagedGroup]]
         for group, (kind, data) in judged:
             if stays is None:
                 number = group
-                stays = _none_stay(task, number)
+                stays = _none_stay(plan, number)
             if group != number:
                 raise AssertionError(f"groups {number} and {group} came to one worker")
             if kind == _OFFSETS:
@@ -220,16 +220,16 @@ def _rewriter(task: Task) -> Callable[[Iterable[Judged]], Iterator[StagedGroup]]
             else:
                 mapped = [one + more for one, more in zip(mapped, data, strict=True)]
         if stays is not None:
-            directory = _new_directory(task.staging, number)
-            cleaned = clean_part(OsFs(), task.round, task.groups[number], stays, before, directory)
+            directory = _new_directory(plan.staging, number)
+            cleaned = clean_part(OsFs(), plan.round, plan.groups[number], stays, before, directory)
             yield StagedGroup(cleaned, directory, *mapped)
 
     return work
 
 
-def _none_stay(task: Task, number: int) -> Survivors:
-    group = task.groups[number]
-    return Survivors(group[0].base_offset, group[-1].next_base_offset, task.round.first_uncleanable - 1)
+def _none_stay(plan: CompactionPlan, number: int) -> Survivors:
+    group = plan.groups[number]
+    return Survivors(group[0].base_offset, group[-1].next_base_offset, plan.round.first_uncleanable - 1)
 
 
 def _new_directory(staging: str, number: int) -> str:

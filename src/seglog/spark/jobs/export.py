@@ -74,7 +74,7 @@ class ExportResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
+class _FileForm:
     """The form of the files. It is the same in all runs, so that a reader finds one schema."""
 
     columns: tuple[str, ...]
@@ -123,7 +123,7 @@ def export(
         return job.run(compression, max_file_bytes)
 
 
-def _checked(columns: Collection[str], key: str, value: str, compression: str, max_file_bytes: int) -> _Shape:
+def _checked(columns: Collection[str], key: str, value: str, compression: str, max_file_bytes: int) -> _FileForm:
     if not columns or len(set(columns)) != len(columns) or not set(columns) <= set(COLUMNS):
         raise InvalidConfigError(
             f"columns are {', '.join(columns) or 'none'}: they must be some of {', '.join(COLUMNS)}"
@@ -135,7 +135,7 @@ def _checked(columns: Collection[str], key: str, value: str, compression: str, m
         raise InvalidConfigError(f"compression is {compression!r}: it must be one of {', '.join(COMPRESSIONS)}")
     if max_file_bytes < 1:
         raise InvalidConfigError(f"max_file_bytes is {max_file_bytes}: it must be above 0")
-    return _Shape(columns=tuple(name for name in COLUMNS if name in columns), key=key, value=value)
+    return _FileForm(columns=tuple(name for name in COLUMNS if name in columns), key=key, value=value)
 
 
 class _ExportRun:
@@ -147,7 +147,7 @@ class _ExportRun:
         fs: Fs,
         output: str,
         settings: Mapping[str, str],
-        shape: _Shape,
+        shape: _FileForm,
         progress: Progress | None,
     ) -> None:
         from seglog.spark.read.batch_reader import SeglogReader
@@ -195,7 +195,7 @@ class _ExportRun:
                     f"{self._output} was started with {name} = {had}, not {wanted[name]}: keep it, or export elsewhere"
                 )
 
-    def _plan(self, state: ExportState) -> _Plan:
+    def _plan(self, state: ExportState) -> _ExportPlan:
         """The range to read of each partition, and the records that are missing."""
         fs = OsFs()
         extents = self._reader.extents(fs)
@@ -216,9 +216,9 @@ class _ExportRun:
             ranges[name] = OffsetRange(start, max(start, extent.nearest(ends[name])))
         if losses and self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(f"{losses[0]}; {DATA_LOSS_HINT}")
-        return _Plan(extents, ranges, losses, ids)
+        return _ExportPlan(extents, ranges, losses, ids)
 
-    def _write(self, plan: _Plan, compression: str, max_file_bytes: int) -> list[StagedFile]:
+    def _write(self, plan: _ExportPlan, compression: str, max_file_bytes: int) -> list[StagedFile]:
         fs = OsFs()
         tasks = self._reader.plan(fs, plan.extents, plan.ranges)
         if not tasks:
@@ -232,7 +232,7 @@ class _ExportRun:
         return files
 
 
-class _Plan(NamedTuple):
+class _ExportPlan(NamedTuple):
     """What a run reads. ``ids`` has the ids of the topics that have one; ``losses`` describes missing records."""
 
     extents: Sequence[PartitionExtent]
@@ -274,7 +274,7 @@ def _start(extent: PartitionExtent, start: int, *, is_same: bool) -> tuple[int, 
     return start, None
 
 
-def _exported(plan: _Plan, files: Sequence[StagedFile], *, dry_run: bool) -> ExportResult:
+def _exported(plan: _ExportPlan, files: Sequence[StagedFile], *, dry_run: bool) -> ExportResult:
     return ExportResult(
         ranges=tuple(
             ExportRange(topic=name.topic, partition=name.partition, start=offsets.start, end=offsets.end)
@@ -290,7 +290,7 @@ def _exported(plan: _Plan, files: Sequence[StagedFile], *, dry_run: bool) -> Exp
     )
 
 
-def _read_schema(shape: _Shape) -> StructType:
+def _read_schema(shape: _FileForm) -> StructType:
     """The columns to read: those of the files, the timestamp for the date, and the offset for errors."""
     from pyspark.sql.types import StructType
 
@@ -301,7 +301,7 @@ def _read_schema(shape: _Shape) -> StructType:
 
 
 def _work(
-    reader: Any, output: str, staging: str, shape: _Shape, compression: str, max_file_bytes: int
+    reader: Any, output: str, staging: str, shape: _FileForm, compression: str, max_file_bytes: int
 ) -> Callable[[ReadRange], Iterator[StagedFile]]:
     def work(task: ReadRange) -> Iterator[StagedFile]:
         from pyspark.sql.datasource import InputPartition

@@ -20,13 +20,13 @@ from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.jobs.input.columns import Columns
 from seglog.spark.jobs.input.marks import NewInput, select_new
 from seglog.spark.jobs.input.recipe import Input, PlannedInput, Recipe, format_of, plan_input
-from seglog.spark.jobs.input.rows import SplitRows
+from seglog.spark.jobs.input.split_reader import SplitReader
 from seglog.spark.jobs.input.splits import Split, list_files
 from seglog.spark.options.write_options import WriteOptions, parse_write_options
 from seglog.spark.runtime.processes import freeze_imports
 from seglog.spark.write.directories.commit_client import CommitClient, directory_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
-from seglog.spark.write.directories.task_writer import Target, TaskWriter, WritePlan
+from seglog.spark.write.directories.task_writer import TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, check_digest, read_ledger
 from seglog.storage.formats.checkpoints import read_partition_metadata
 
@@ -221,8 +221,7 @@ def _run(spark: SparkSession, request: _IngestRequest, work: _IngestPlan, progre
             request.check_version(work)
             client.abort(job)
             return request.result(work, already=True)
-        targets = {name: Target(*target) for name, target in opened.topics.items()}
-        plan = WritePlan(job=job, directory=directory, options=options, targets=targets)
+        plan = WritePlan(job=job, directory=directory, options=options, targets=opened.topics)
         answers = [json.loads(answer) for answer in _stage(spark, work.planned, plan, work.size, progress)]
         parts = [StagedPart.from_json(part) for answer in answers for part in answer["parts"]]
         done = client.commit(
@@ -268,7 +267,7 @@ def _stage_splits(recipe: Recipe, plan: WritePlan, index: int, splits: Iterable[
 
     fs = OsFs()
     for split in splits:
-        rows = SplitRows(fs, recipe, split)
+        rows = SplitReader(fs, recipe, split)
         task = f"{index}-{uuid.uuid4().hex[:12]}"
         writer = TaskWriter(plan, task, fs=fs, clock=SystemClock(), rng=np.random.default_rng())
         parts = writer.write(rows.records())
@@ -279,7 +278,7 @@ def _stage_splits(recipe: Recipe, plan: WritePlan, index: int, splits: Iterable[
 def _preview(planned: PlannedInput) -> tuple[Mapping[str, Any], ...]:
     shown: list[Mapping[str, Any]] = []
     for split in planned.splits[:1]:
-        for batch in SplitRows(OsFs(), planned.recipe, split).records():
+        for batch in SplitReader(OsFs(), planned.recipe, split).records():
             shown += batch.slice(0, _PREVIEW - len(shown)).to_pylist()
             if len(shown) == _PREVIEW:
                 break

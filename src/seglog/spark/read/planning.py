@@ -17,7 +17,7 @@ from seglog.core.errors import UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import Assign, Selection, Subscribe, SubscribePattern
 from seglog.spark.options.topic_pattern import compile_java
-from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent, Share, divide
+from seglog.spark.read.ranges import OffsetRange, PartitionExtent, PartitionRange, SegmentExtent, divide
 from seglog.spark.runtime.log_dir_mount import LogDirMount
 from seglog.storage.log.transaction_index import AbortedTxn
 
@@ -136,7 +136,7 @@ def plan(
     about ``max_bytes`` are split at batch boundaries. An empty partition has no task.
     """
     by_partition = {extent.topic_partition: extent for extent in extents}
-    shares = [Share(extent.topic_partition, ranges[extent.topic_partition]) for extent in extents]
+    shares = [PartitionRange(extent.topic_partition, ranges[extent.topic_partition]) for extent in extents]
     shares = divide(shares, min_partitions=min_partitions, max_records=max_records)
     pieces_of = [spans(by_partition[share.topic_partition], share.offsets, index) for share in shares]
     sizes = [sum(piece.end - piece.start for piece in pieces) for pieces in pieces_of]

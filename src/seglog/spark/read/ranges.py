@@ -60,7 +60,7 @@ class OffsetRange(NamedTuple):
         return self.end - self.start
 
 
-class Share(NamedTuple):
+class PartitionRange(NamedTuple):
     """A range of a partition's offsets."""
 
     topic_partition: TopicPartition
@@ -68,8 +68,8 @@ class Share(NamedTuple):
 
 
 def divide(
-    shares: Sequence[Share], *, min_partitions: int | None = None, max_records: int | None = None
-) -> list[Share]:
+    shares: Sequence[PartitionRange], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[PartitionRange]:
     """Divide ranges among tasks like the connector's ``KafkaOffsetRangeCalculator`` (from 4.0); drop empty ones.
 
     First by ``max_records``. If there are then fewer than ``min_partitions``, each range is divided in proportion to
@@ -98,13 +98,13 @@ def _parts(size: int, total: int, wanted: int) -> int:
     return max(floor(size / total * wanted + 0.5), 1)
 
 
-def _cut(share: Share, parts: int) -> list[Share]:
+def _cut(share: PartitionRange, parts: int) -> list[PartitionRange]:
     """``parts`` ranges as equal as whole numbers allow, the larger ones last; none is empty."""
     found, start, left = [], share.offsets.start, share.offsets.size
     for part in range(parts):
         size = left // (parts - part)
         left -= size
         if size:
-            found.append(Share(share.topic_partition, OffsetRange(start, start + size)))
+            found.append(PartitionRange(share.topic_partition, OffsetRange(start, start + size)))
         start += size
     return found

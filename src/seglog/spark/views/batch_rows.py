@@ -111,11 +111,13 @@ def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
     check_crc = not {"verdict", "reason", "computedCrc"}.isdisjoint(arrow.names)
     pieces = task.range.pieces
     for number, piece in enumerate(pieces):
-        edges = _Edges(task.range, first=task.first and not number, last=task.last and number == len(pieces) - 1)
+        requested = _OffsetFilter(
+            task.range, first=task.first and not number, last=task.last and number == len(pieces) - 1
+        )
         held: list[BatchTable] = []
         reasons: dict[int, str] = {}
         for rows in walk_piece(fs, piece, check_crc=check_crc):
-            held += edges.within(rows.table)
+            held += requested.within(rows.table)
             reasons |= rows.reasons
             if sum(map(len, held)) >= _ROWS:
                 yield rows_of(arrow, _BatchColumns(task.range, piece, np.concatenate(held), reasons).column)
@@ -124,7 +126,7 @@ def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
             yield rows_of(arrow, _BatchColumns(task.range, piece, np.concatenate(held), reasons).column)
 
 
-class _Edges:
+class _OffsetFilter:
     """Drops the batches of a piece before the first requested offset (``first``) and after the last one (``last``)."""
 
     def __init__(self, task: ReadRange, *, first: bool, last: bool) -> None:
@@ -228,7 +230,7 @@ _UNKNOWN_OF_OLD: Final = {
 # Segments
 
 
-class _Tally:
+class _SegmentTotals:
     """Totals over the batches of a segment."""
 
     def __init__(self) -> None:
@@ -262,33 +264,33 @@ class _Tally:
 def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
     """The row of a segment."""
     fs = OsFs()
-    tally = _Tally()
+    totals = _SegmentTotals()
     check_file(fs, task.piece.log)
     size = fs.stat(task.piece.log).size
     for rows in walk_piece(fs, task.piece._replace(end=size), check_crc=False):
-        tally.add(rows.table)
+        totals.add(rows.table)
     paths = segment_paths(os.path.dirname(task.piece.log), task.piece.base_offset)
-    low, high = tally.epochs
+    low, high = totals.epochs
     values: dict[str, Any] = {
         "topic": task.topic,
         "partition": task.partition,
         "file": task.piece.log,
         "baseOffset": task.piece.base_offset,
-        "lastOffset": tally.last_offset if tally.batches else None,
+        "lastOffset": totals.last_offset if totals.batches else None,
         "isLast": task.piece.next_base is None,
         "size": size,
         "indexSize": _size(fs, paths.offset_index),
         "timeIndexSize": _size(fs, paths.timeindex),
         "txnIndexSize": _size(fs, paths.txnindex),
-        "batches": tally.batches,
-        "records": tally.records if tally.knows_records else None,
-        "firstTimestamp": microseconds(tally.first_timestamp),
-        "maxTimestamp": microseconds(tally.max_timestamp),
-        "formats": sorted(tally.formats),
-        "codecs": [_CODECS[codec].as_py() for codec in sorted(tally.codecs)],
-        "minLeaderEpoch": low if tally.batches else None,
-        "maxLeaderEpoch": high if tally.batches else None,
-        "holeBytes": tally.hole_bytes,
+        "batches": totals.batches,
+        "records": totals.records if totals.knows_records else None,
+        "firstTimestamp": microseconds(totals.first_timestamp),
+        "maxTimestamp": microseconds(totals.max_timestamp),
+        "formats": sorted(totals.formats),
+        "codecs": [_CODECS[codec].as_py() for codec in sorted(totals.codecs)],
+        "minLeaderEpoch": low if totals.batches else None,
+        "maxLeaderEpoch": high if totals.batches else None,
+        "holeBytes": totals.hole_bytes,
     }
     return rows_of(arrow, lambda name: pa.array([values[name]], arrow.field(name).type))
 

@@ -72,7 +72,7 @@ class _Sink:
         self.plan = self._begin(json.dumps(sorted(options.items())) if stream else None)
 
     def _begin(self, stream: str | None) -> WritePlan:
-        from seglog.spark.write.directories.task_writer import Target, WritePlan
+        from seglog.spark.write.directories.task_writer import WritePlan
 
         options, job = self._options, uuid.uuid4().hex
         create: dict[str, int | None] = {
@@ -97,7 +97,7 @@ class _Sink:
             job=job,
             directory=self._directory(),
             options=options,
-            targets={name: Target(*target) for name, target in opened.topics.items()},
+            targets=opened.topics,
             adopted=opened.adopted,
         )
 

@@ -30,7 +30,8 @@ from seglog.records.partitioner import partition_for_key
 from seglog.records.record import Record
 from seglog.spark.options.write_options import parse_write_options
 from seglog.spark.write.directories import task_writer
-from seglog.spark.write.directories.task_writer import Target, TaskWriter, WritePlan
+from seglog.spark.write.directories.commit_client import TopicTarget
+from seglog.spark.write.directories.task_writer import TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, adopt
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.offline.verify import verify
@@ -59,7 +60,7 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
 
 def plan_of(directory: LogDir, **options: Any) -> WritePlan:
     targets = {
-        name: Target(info.partitions, directory.log(name).config.overrides())
+        name: TopicTarget(info.partitions, directory.log(name).config.overrides())
         for name, info in directory.topics().items()
     }
     if topic := options.get("topic"):

@@ -36,10 +36,17 @@ def directory_of(path: str) -> str:
     return os.path.abspath("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path)
 
 
-class JobStart(NamedTuple):
-    """The answer to `begin`: each topic's partitions and configuration, and whether the job was adopted before."""
+class TopicTarget(NamedTuple):
+    """A topic to write to: its number of partitions, and its configuration in Kafka's text form."""
 
-    topics: Mapping[str, tuple[int, Mapping[str, str]]]
+    partitions: int
+    config: Mapping[str, str]
+
+
+class JobStart(NamedTuple):
+    """The answer to `begin`: the topics, and whether the transaction of the job was adopted before."""
+
+    topics: Mapping[str, TopicTarget]
     adopted: bool
 
 
@@ -65,7 +72,7 @@ class CommitClient:
     def begin(self, request: JobRequest) -> JobStart:
         """Begin a job; start a coordinator if none runs."""
         answer = self._ask("begin", **asdict(request), leave=self._linger == 0)
-        return JobStart({name: (count, texts) for name, (count, texts) in answer["topics"].items()}, answer["adopted"])
+        return JobStart({name: TopicTarget(*one) for name, one in answer["topics"].items()}, answer["adopted"])
 
     def commit(
         self,

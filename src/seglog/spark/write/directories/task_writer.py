@@ -11,7 +11,7 @@ import os.path
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from seglog.records.column_encoding import ByteColumn, byte_column, encode_colum
 from seglog.records.intrinsics import I64
 from seglog.records.partition_kernels import NO_PARTITION, SlotAssignment, assign_slots, group_rows, new_sticky
 from seglog.spark.options.write_options import WriteOptions
+from seglog.spark.write.directories.commit_client import TopicTarget
 from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
 
 MOST_OPEN: Final = 256
@@ -34,13 +35,6 @@ _ENCODED: Final = ("key", "value", "timestamp", "headers")
 _COLUMNS: Final = frozenset({*_ENCODED, "topic", "partition"})
 _OVERHEAD: Final = 8
 """Approximate bytes of a record beside its key and value, as Java's sticky partitioner counts them."""
-
-
-class Target(NamedTuple):
-    """A topic for the tasks: its number of partitions, and its configuration in Kafka's text form."""
-
-    partitions: int
-    config: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +47,14 @@ class WritePlan:
     job: str
     directory: str
     options: WriteOptions
-    targets: Mapping[str, Target]
+    targets: Mapping[str, TopicTarget]
     adopted: bool = False
 
 
 class _Slots:
     """Numbers the partitions of all topics of a plan, and keeps their configuration."""
 
-    def __init__(self, targets: Mapping[str, Target]) -> None:
+    def __init__(self, targets: Mapping[str, TopicTarget]) -> None:
         self.topics = list(targets)
         self.index = {topic: number for number, topic in enumerate(self.topics)}
         self.configs = [LogConfig.from_mapping(targets[topic].config) for topic in self.topics]

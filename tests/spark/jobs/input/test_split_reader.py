@@ -1,4 +1,4 @@
-"""What the ingest job makes of fields of CSV, JSON and Parquet: no value changes, and what does not fit is named."""
+"""Rows of CSV, JSON and Parquet as records: no value changes, and errors name the line or the column."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import bz2
 import gzip
 import json
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +24,8 @@ from seglog.core.fs import OsFs
 from seglog.spark.jobs.input.columns import Columns
 from seglog.spark.jobs.input.json_text import json_rows, parse_objects, text_column
 from seglog.spark.jobs.input.recipe import Input, plan_input
-from seglog.spark.jobs.input.rows import BadLineError, SplitRows
-from seglog.spark.jobs.input.splits import BadFileError
+from seglog.spark.jobs.input.split_reader import BadLineError, SplitReader
+from seglog.spark.jobs.input.splits import BadFileError, list_files
 from tests.cases import case
 
 Record = tuple[bytes | None, bytes | None, int | None]
@@ -35,7 +36,7 @@ def read(*paths: Path, columns: Columns | None = None, source: Input | None = No
     planned = plan_input(OsFs(), [str(path) for path in paths], source or Input(), columns or Columns(), 1 << 30)
     found: list[Record] = []
     for split in planned.splits:
-        for batch in SplitRows(OsFs(), planned.recipe, split).records():
+        for batch in SplitReader(OsFs(), planned.recipe, split).records():
             found += [(row.get("key"), row.get("value"), row.get("timestamp")) for row in batch.to_pylist()]
     return found
 
@@ -220,3 +221,46 @@ def test_a_truncated_compressed_file_is_named(tmp_path: Path, ending: str, compr
         path.write_bytes(whole[:end])
         with pytest.raises(BadFileError, match=rf"x\.csv{ending}: the (gzip|bz2) data is damaged or incomplete"):
             read(path, source=source)
+
+
+# Bad lines, missing columns
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "source", "columns", "reason"),
+    [
+        ("x.csv", "1,2\n", "1\n", Input(header=False), Columns(key="f0"), "Expected 2 columns, got 1"),
+        ("x.csv", "1,2\n", "1,x\n", Input(header=False), Columns(timestamp="f1"), "Failed to parse string: 'x'"),
+        ("x.json", '{"a":1}\n', "{\n", Input(), Columns(key="a"), "JSON parse error"),
+        ("x.log", "ab\n", "b\n", Input(pattern="^(?P<a>a)b"), Columns(key="a"), "does not match the pattern: b"),
+    ],
+)
+def test_a_bad_line_is_named_or_skipped(
+    tmp_path: Path, name: str, good: str, bad: str, source: Input, columns: Columns, reason: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(good * 700 + bad + good * 300 + bad + good * 10)
+    with pytest.raises(BadLineError, match=rf"{name}, line 701: .*--bad-lines skip") as raised:
+        read(path, source=source, columns=columns)
+    assert reason in str(raised.value)
+    assert len(read(path, source=replace(source, bad_lines="skip"), columns=columns)) == 1010
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (Input(format="csv"), r"x has no column 'nix'; it has a, b"),
+        (Input(format="json"), r"x has no column 'nix'"),
+        (Input(), r"x has no column 'nix'; it has line"),
+        (Input(pattern="(?P<a>"), r"is not a regular expression"),
+    ],
+)
+def test_a_missing_column_is_named(tmp_path: Path, source: Input, message: str) -> None:
+    (tmp_path / "x").write_text("a,b\n" if source.format != "json" else '{"a":1}\n')
+    with pytest.raises(InvalidConfigError, match=message):
+        read(tmp_path / "x", columns=Columns(key="nix"), source=source)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nix"):
+        list_files(OsFs(), [str(tmp_path / "nix")])

@@ -39,7 +39,7 @@ class _NoRowError(Exception):
     """Lines and rows differ in number."""
 
 
-class SplitRows:
+class SplitReader:
     """Reads one split. ``bad`` counts the lines that were skipped, ``examples`` describes the first few."""
 
     def __init__(self, fs: Fs, recipe: Recipe, split: Split) -> None:
