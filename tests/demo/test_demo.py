@@ -59,7 +59,7 @@ def test_a_flight_is_a_record(loaded: list[dict[str, Any]]) -> None:
     )
 
 
-def test_what_is_missing_is_null(loaded: list[dict[str, Any]]) -> None:
+def test_missing_fields_are_null(loaded: list[dict[str, Any]]) -> None:
     cancelled = json.loads(next(row for row in loaded if row["key"] is None)["value"])
     assert cancelled["tailnum"] is None
     assert "dep_delay" in cancelled
@@ -117,7 +117,7 @@ def test_the_picture_tells_of_group_broker_and_failover(table: bytes) -> None:
     assert "<dt>broker 2 is &lt;killed&gt;</dt><dd>1.2 s</dd>" in page
 
 
-def test_only_what_the_demo_made_is_deleted(tmp_path: Path) -> None:
+def test_deletes_only_directories_of_the_demo(tmp_path: Path) -> None:
     log_dir = prepare(tmp_path)
     log_dir.mkdir()
     (log_dir / "x").touch()
@@ -144,7 +144,7 @@ def enter(*lines: list[object]) -> Books:
     return books
 
 
-def test_the_books_count_once_what_a_dead_member_had_not_committed() -> None:
+def test_the_books_count_uncommitted_reads_of_a_dead_member_once() -> None:
     books = enter(
         READ,
         ["one", "committed", {"3": 10}],
@@ -156,7 +156,7 @@ def test_the_books_count_once_what_a_dead_member_had_not_committed() -> None:
     assert books.committed == {"one": 1}
 
 
-def test_the_books_do_not_count_what_a_member_reads_that_was_taken_for_dead() -> None:
+def test_the_books_do_not_count_reads_of_a_fenced_member() -> None:
     books = enter(
         ["one", "assigned", [3]],
         READ,
@@ -182,7 +182,7 @@ def test_the_books_do_not_count_what_a_member_reads_that_was_taken_for_dead() ->
     ],
     ids=["lost", "twice", "miscounted"],
 )
-def test_the_books_say_what_is_wrong(then: list[object], message: str) -> None:
+def test_the_books_report_errors(then: list[object], message: str) -> None:
     assert enter(READ, then).wrong == [message]
 
 

@@ -44,9 +44,7 @@ def _pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
-def test_what_kafka_wrote_is_read_as_its_consumer_read_it(
-    spark: SparkSession, tmp_path: Path, version: KafkaVersion
-) -> None:
+def test_reads_kafkas_logs_as_its_consumer_does(spark: SparkSession, tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     expected: list[ConsumedRecord] = []
     for partition in golden.partitions(root):
@@ -97,7 +95,7 @@ def test_a_range_of_offsets(spark: SparkSession, kafka: Path) -> None:
     assert [row.offset for row in frame.select("offset").collect()] == list(range(31, 107))
 
 
-def test_nothing_to_read_is_no_error(spark: SparkSession, kafka: Path) -> None:
+def test_nothing_to_read_is_not_an_error(spark: SparkSession, kafka: Path) -> None:
     assert load(spark, golden.log_dir(kafka), {"subscribe": "empty"}).collect() == []
     assert load(spark, golden.log_dir(kafka), {"subscribePattern": "no.*"}).count() == 0
 
@@ -123,7 +121,7 @@ def test_a_load_is_a_snapshot_and_the_next_one_sees_more(spark: SparkSession, ka
         ({"subscribe": "rolled", "endingOffsets": '{"rolled": {"0": 999}}'}, "log end offset 180; 999 is outside"),
     ],
 )
-def test_a_wrong_option_is_said_in_the_error(
+def test_an_error_names_the_wrong_option(
     spark: SparkSession, kafka: Path, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(PySparkException) as refused:

@@ -62,7 +62,7 @@ def test_a_table_of_several_directories(spark: SparkSession, logs: Path) -> None
     spark.sql("DROP TABLE several")
 
 
-def test_a_table_with_columns_of_its_own_is_told_to_leave_them_out(spark: SparkSession, logs: Path) -> None:
+def test_a_table_with_a_list_of_columns_is_an_error(spark: SparkSession, logs: Path) -> None:
     spark.sql(f"CREATE TABLE listed (offset BIGINT) USING seglog OPTIONS (path '{logs}')")
     with pytest.raises(PySparkException, match="without a list of columns"):
         spark.sql("SELECT * FROM listed").collect()
@@ -79,7 +79,7 @@ def test_a_temporary_view(spark: SparkSession, logs: Path) -> None:
     assert spark.sql("SELECT count(*), min(offset) FROM of_view").collect() == [(10, 1)]
 
 
-def test_what_is_remembered() -> None:
+def test_remembers_the_options_of_a_table() -> None:
     plain = record_schema(include_headers=False)
     assert remember(plain, {"path": "/a"}) is plain
     options = {"path": "file:/a", "subscribe": "t", "option.subscribe": "t", "provider": "seglog", "owner": "me"}

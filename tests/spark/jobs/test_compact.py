@@ -70,7 +70,7 @@ def _files(path: Path) -> dict[str, bytes]:
 _on_spark = partial(compact, spark_from=0)
 
 
-def test_what_is_left_is_what_the_engine_leaves(spark: SparkSession, tmp_path: Path) -> None:
+def test_leaves_the_same_files_as_the_engine(spark: SparkSession, tmp_path: Path) -> None:
     """Three rounds: one over everything, one over what came after it, one in which tombstones and markers go."""
     clock = ManualClock(START_MS)
     ground = Ground(clock=clock)
@@ -146,7 +146,7 @@ def test_young_records_and_the_active_segment_are_left(spark: SparkSession, tmp_
     assert done.end_offset == end + 3
 
 
-def test_only_what_is_dirty_enough(spark: SparkSession, tmp_path: Path) -> None:
+def test_cleans_only_above_the_dirty_ratio(spark: SparkSession, tmp_path: Path) -> None:
     ground = Ground(clock=ManualClock(START_MS))
     _write(tmp_path, 7, ground)
     _on_spark(spark, tmp_path, ground=ground)

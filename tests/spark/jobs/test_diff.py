@@ -45,7 +45,7 @@ def fill(path: Path, seed: int, *, harm: bool) -> None:
                 log.append_records(records, codec=codec)
 
 
-def test_pieces_of_a_job_come_to_what_the_engine_finds(
+def test_finds_the_same_differences_as_the_engine(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left, right = tmp_path / "left", tmp_path / "right"

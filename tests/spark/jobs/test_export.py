@@ -82,7 +82,7 @@ def _expected(spark: SparkSession, path: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
-def test_each_run_writes_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_run_writes_new_records_only(spark: SparkSession, tmp_path: Path) -> None:
     log, output = tmp_path / "log", tmp_path / "out"
     _write(log, _flights(300))
     first = export(spark, log, output)
@@ -116,7 +116,7 @@ def test_spark_reads_it_by_topic_and_date(spark: SparkSession, tmp_path: Path) -
     )
 
 
-def test_text_that_is_none_is_replaced_and_json_that_is_none_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_replaces_invalid_text_and_refuses_invalid_json(spark: SparkSession, tmp_path: Path) -> None:
     log = tmp_path / "log"
     _write(log, [("t", 0, NewRecord(value, b"k", NOON)) for value in (b"ok", None, b"\xff!")])
     export(spark, log, tmp_path / "out", value="string")
@@ -173,7 +173,7 @@ def test_a_day_that_no_calendar_has(spark: SparkSession, tmp_path: Path) -> None
     assert [name for name, _ in found] == ["date=2013-01-01", "date=__HIVE_DEFAULT_PARTITION__"]
 
 
-def test_what_is_gone_is_an_error_or_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_lost_records_are_an_error_or_reported(spark: SparkSession, tmp_path: Path) -> None:
     log, output = tmp_path / "log", tmp_path / "out"
     _write(log, [("t", 0, NewRecord(b"%d" % at, None, NOON)) for at in range(20)], partitions=1)
     export(spark, log, output)
@@ -200,7 +200,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(spark: SparkSes
     assert [row["value"] for row in _rows(output)].count(b"new") == 3
 
 
-def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_refuses_wrong_arguments(spark: SparkSession, tmp_path: Path) -> None:
     log, output = tmp_path / "log", tmp_path / "out"
     _write(log, _flights(5))
     export(spark, log, output, columns=["value", "offset"])
@@ -239,7 +239,7 @@ def test_damage_leaves_the_output_as_it_was(spark: SparkSession, tmp_path: Path)
     assert _rows(output) == _expected(spark, log)
 
 
-def test_only_what_is_committed(spark: SparkSession, tmp_path: Path) -> None:
+def test_exports_committed_records_only(spark: SparkSession, tmp_path: Path) -> None:
     """No aborted records, and nothing behind the first transaction that is open."""
     log, output = tmp_path / "log", tmp_path / "out"
 

@@ -110,7 +110,7 @@ def test_a_run_is_visible_whole_or_not_yet() -> None:
     assert len(_visible(fs)) == 5
 
 
-def test_a_file_that_is_neither_here_nor_there_is_told() -> None:
+def test_a_file_missing_in_staging_and_output_is_an_error() -> None:
     fs = MemoryFs(clock=ManualClock())
     make_directories(fs, f"{_OUT}/{OWN}")
     files = _staged(fs, "a", [15_706])
@@ -120,7 +120,7 @@ def test_a_file_that_is_neither_here_nor_there_is_told() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "shape": 3}'])
-def test_a_state_that_is_none_of_ours_is_told(content: bytes) -> None:
+def test_refuses_a_state_of_another_format(content: bytes) -> None:
     fs = MemoryFs(clock=ManualClock())
     make_directories(fs, f"{_OUT}/{OWN}")
     write_state(fs, _OUT, ExportState())

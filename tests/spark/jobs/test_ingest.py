@@ -157,9 +157,7 @@ def test_a_web_servers_log(spark: SparkSession, tmp_path: Path, log_dir: str) ->
 # What goes wrong
 
 
-def test_a_bad_line_ends_the_job_with_nothing_written_or_is_skipped(
-    spark: SparkSession, tmp_path: Path, log_dir: str
-) -> None:
+def test_a_bad_line_fails_the_job_or_is_skipped(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
     path = tmp_path / "x.csv"
     path.write_text("1,2\n" * 700 + "1\n" + "1,2\n" * 300 + "1\n" + "1,2\n" * 10)
     with pytest.raises(SeglogError) as raised:
@@ -194,7 +192,7 @@ def test_a_second_run_reads_what_is_new(spark: SparkSession, tmp_path: Path, log
     assert verify([log_dir]).findings == []
 
 
-def test_csv_over_several_lines(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
+def test_reads_multiline_csv(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
     (tmp_path / "x.csv").write_text('a,b\n1,"x\ny"\n2,z\n')
     with pytest.raises(SeglogError, match="line 2: "):
         ingest(spark, str(tmp_path / "x.csv"), log_dir, "t", columns=Columns(key="a"))

@@ -99,7 +99,7 @@ def test_jobs_of_few_bytes_and_more_than_one_at_a_time(
     assert sum(told) == job.measure([str(tmp_path / "logs")])
 
 
-def test_single_files_partitions_and_what_is_neither(spark: SparkSession, tmp_path: Path) -> None:
+def test_verifies_files_and_partitions_and_refuses_others(spark: SparkSession, tmp_path: Path) -> None:
     partition = make_dir(tmp_path / "logs", size=9000)
     for path in (partition, partition / f"{0:020d}.log", partition / f"{0:020d}.timeindex"):
         assert job.verify(spark, [str(path)]) == verify([str(path)])
@@ -108,7 +108,7 @@ def test_single_files_partitions_and_what_is_neither(spark: SparkSession, tmp_pa
         job.verify(spark, [str(tmp_path / "other")])
 
 
-def test_an_error_in_a_worker_is_told_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_error_in_a_worker_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
     log = make_dir(tmp_path / "logs", size=9000) / f"{0:020d}.log"
     log.unlink()
     log.symlink_to(log.name)
@@ -132,7 +132,7 @@ def test_findings_as_a_table(spark: SparkSession, tmp_path: Path) -> None:
     assert job.findings_frame(spark, nothing).collect() == []
 
 
-def test_the_command_prints_what_the_engines_does(run: Run, tmp_path: Path) -> None:
+def test_the_command_prints_the_same_as_the_engines(run: Run, tmp_path: Path) -> None:
     partition = make_dir(tmp_path / "logs", size=20_000)
     log = partition / f"{0:020d}.log"
     log.write_bytes(flip(log.read_bytes(), 5000, 1))

@@ -50,7 +50,7 @@ def test_selections() -> None:
     assert assign == Assign(partitions=(TopicPartition("a", 3), TopicPartition("b", 0), TopicPartition("b", 1)))
 
 
-def test_what_spark_adds_to_a_table_is_left_alone_and_kafka_options_are_noted() -> None:
+def test_accepts_sparks_table_options_and_notes_kafkas() -> None:
     options = parse_options(
         {
             **PATH,
@@ -102,7 +102,7 @@ def test_what_spark_adds_to_a_table_is_left_alone_and_kafka_options_are_noted() 
         ({**PATH, "maxBytesPerPartition": "1 TB"}, "a size above 0, as in 134217728 or 128m"),
     ],
 )
-def test_what_is_refused_is_named(given: dict[str, str], message: str) -> None:
+def test_refuses_wrong_options_by_name(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         parse_options(given)
     assert message in str(refused.value)
@@ -125,7 +125,7 @@ def test_bounds_by_the_connectors_precedence() -> None:
     assert (options.ending.timestamps if isinstance(options.ending, TimestampBound) else None) == 7
 
 
-def test_what_is_ours() -> None:
+def test_parses_the_options_that_the_connector_lacks() -> None:
     options = parse_options(
         {
             **PATH,
@@ -170,7 +170,7 @@ def test_a_stream_has_a_start_at_the_end_and_no_end() -> None:
             parse_options({**PATH, name: value}, stream=True)
 
 
-def test_a_batch_notes_what_is_for_streams_and_for_brokers() -> None:
+def test_a_batch_query_notes_options_of_streams_and_brokers() -> None:
     options = parse_options({**PATH, "maxOffsetsPerTrigger": "1", "groupIdPrefix": "g", "kafka.group.id": "h"})
     assert options.notes == (
         "seglog reads files and connects to no broker: it ignores kafka.group.id, groupIdPrefix",
@@ -223,7 +223,7 @@ def test_a_batch_notes_what_is_for_streams_and_for_brokers() -> None:
         ({"subscribePattern": "[a-z&&[^b]]"}, "a character class inside of another"),
     ],
 )
-def test_more_that_is_refused(given: dict[str, str], message: str) -> None:
+def test_refuses_wrong_filters_bounds_and_limits(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         parse_options({**PATH, **given})
     assert message in str(refused.value)

@@ -32,6 +32,6 @@ def test_the_same_topics_as_in_java(spark: SparkSession, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a-z&&[^b]]", "[a[bc]]", r"\p{InGreek}", r"\P{Lu}", "*"])
-def test_what_cannot_be_one_of_ours_is_an_error(pattern: str) -> None:
+def test_refuses_patterns_that_python_cannot_express(pattern: str) -> None:
     with pytest.raises(re.error):
         compile_java(pattern)

@@ -81,7 +81,7 @@ def test_options_of_kafkas_producer_count_as_the_connector_is_given_them() -> No
         ({}, {"compression.type": "gzip", "compression.gzip.level": "5"}, (Codec.GZIP, 5)),
     ],
 )
-def test_a_topics_own_codec_goes_first(
+def test_a_topics_codec_overrides_the_option(
     options: dict[str, str], config: dict[str, str], expected: tuple[Codec, int | None]
 ) -> None:
     found = parse_write_options({"path": "/data", **options}).codec(LogConfig.from_mapping(config))
@@ -110,13 +110,13 @@ def test_a_topics_own_codec_goes_first(
         ({"includeHeaders": "maybe"}, "option includeHeaders is 'maybe'"),
     ],
 )
-def test_what_is_refused_is_named(options: dict[str, str], message: str) -> None:
+def test_refuses_wrong_options_by_name(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         parse_write_options({"path": "/data", **options})
     assert message in str(refused.value)
 
 
-def test_a_path_there_must_be() -> None:
+def test_a_path_is_required() -> None:
     with pytest.raises(InvalidConfigError, match="option path is missing"):
         parse_write_options({"topic": "t"})
 

@@ -189,7 +189,7 @@ def test_columns_by_option_with_those_that_the_connector_does_not_have(tmp_path:
         make_reader({"path": str(tmp_path), "columns": "offset, offset"})
 
 
-def test_keys_are_filtered_whatever_the_columns(tmp_path: Path) -> None:
+def test_filters_keys_with_any_columns(tmp_path: Path) -> None:
     write_partition(tmp_path / "t-0", [RECORDS, RECORDS[:1]], codec=Codec.ZSTD)
     for keys, expected in (('["key"]', [0, 4]), ("[null]", [2, 3]), ('["", "key"]', [0, 1, 4]), ("[]", [])):
         assert offsets(make_reader({"path": str(tmp_path), "columns": "offset", "keyIn": keys})) == expected
@@ -215,7 +215,7 @@ def test_times_are_looked_up_as_a_broker_does(tmp_path: Path, name: str) -> None
     assert offsets(make_reader({**options, "endingTimestamp": str(stamps[-1] + 1)})) == there
 
 
-def test_without_fail_on_data_loss_what_is_there_is_read(tmp_path: Path) -> None:
+def test_without_fail_on_data_loss_reads_the_existing_records(tmp_path: Path) -> None:
     write_partition(tmp_path / "t-0", [RECORDS], base_offset=10)
     given = {"startingOffsets": '{"t": {"0": 3}}', "endingOffsets": '{"t": {"0": 50}}'}
     options = {"path": str(tmp_path), "columns": "offset", **given}

@@ -99,12 +99,14 @@ def test_times() -> None:
         ({A0: 101, A1: 0}, LATEST, OffsetOutOfRangeError, "101 is outside"),
     ],
 )
-def test_what_cannot_be_resolved_is_named(starting: Bound, ending: Bound, error: type[Exception], message: str) -> None:
+def test_names_bounds_that_cannot_be_resolved(
+    starting: Bound, ending: Bound, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         resolved(starting, ending)
 
 
-def test_without_fail_on_data_loss_what_is_there_is_read_and_the_rest_is_said() -> None:
+def test_without_fail_on_data_loss_reads_the_rest_and_warns() -> None:
     found = resolved({A0: 3, A1: 70}, {A0: 200, A1: LATEST}, fail_on_data_loss=False)
     assert found.ranges == {A0: (10, 100), A1: (50, 50)}
     assert [loss.split("; ")[1] for loss in found.losses] == ["3 is outside", "200 is outside", "70 is outside"]

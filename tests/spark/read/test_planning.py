@@ -106,7 +106,7 @@ SEGMENTS = st.lists(
     st.none() | st.integers(1, 200),
     st.data(),
 )
-def test_tasks_read_what_was_asked_for_exactly_once(
+def test_tasks_read_the_requested_offsets_exactly_once(
     segments: list[list[tuple[int, int]]],
     step: int,
     max_bytes: int,

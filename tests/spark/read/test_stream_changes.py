@@ -79,7 +79,7 @@ def test_a_batch_that_was_decided_by_a_later_high_watermark(tmp_path: Path) -> N
     assert found == [record.offset for record in committed if record.offset >= 1]
 
 
-def test_a_batch_of_which_a_part_is_missing_is_not_there_yet(logs: seglog.LogDir, tmp_path: Path) -> None:
+def test_an_incomplete_batch_is_not_read_yet(logs: seglog.LogDir, tmp_path: Path) -> None:
     append(logs.log("t"), 6)
     logs.close()
     source = Path(logs.path) / "t-0" / f"{0:020d}.log"
@@ -182,7 +182,7 @@ def test_a_topic_deleted_and_made_anew(logs: seglog.LogDir) -> None:
     assert offsets(checkpoint.rows())[10:] == [4, 5, 6]
 
 
-def test_what_was_planned_and_went_before_it_was_read(logs: seglog.LogDir) -> None:
+def test_records_deleted_between_plan_and_read_are_a_loss(logs: seglog.LogDir) -> None:
     append(logs.log("t"), 300)
     stream = reader(logs.path)
     begin = stream.initialOffset()
@@ -232,7 +232,7 @@ _ACTION = st.one_of(
     limit=st.sampled_from([None, 1, 4, 1000]),
     start=st.sampled_from(["earliest", "latest"]),
 )
-def test_every_record_once_and_in_order_whatever_happens(
+def test_reads_every_record_once_and_in_order_through_any_change(
     actions: list[tuple[str, int, int]], limit: int | None, start: str
 ) -> None:
     case()

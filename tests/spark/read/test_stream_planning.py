@@ -117,7 +117,7 @@ def test_a_limit_is_shared_out(limit: int, partitions: list[tuple[int, int]]) ->
     limit=st.integers(1, 50),
     sizes=st.lists(st.integers(0, 300), min_size=1, max_size=5),
 )
-def test_limited_batches_come_to_the_end(limit: int, sizes: list[int]) -> None:
+def test_limited_batches_reach_the_end(limit: int, sizes: list[int]) -> None:
     case()
     latest = {TopicPartition("t", number): size for number, size in enumerate(sizes)}
     position: Mapping[TopicPartition, int] = dict.fromkeys(latest, 0)
@@ -139,7 +139,7 @@ def test_too_little_is_counted_over_all_partitions() -> None:
 # Where the logs end
 
 
-def test_an_older_high_watermark_is_no_loss() -> None:
+def test_an_older_high_watermark_is_not_a_loss() -> None:
     found = {TopicPartition("a", 0): state(0, 50, 80)}
     assert latest_offsets(found, at(a0=60)) == at(a0=60)
     assert latest_offsets(found, at(a0=80)) == at(a0=80)
@@ -169,7 +169,7 @@ def test_a_batch_with_a_new_partition() -> None:
         ({}, at(a0=5), states(a0=(2, 9)), at(a0=2), "a-0 is new and starts at offset 2 instead of 0"),
     ],
 )
-def test_losses_are_told(
+def test_reports_losses(
     start: dict[TopicPartition, int],
     end: dict[TopicPartition, int],
     found: dict[TopicPartition, StreamPartition],
@@ -182,7 +182,7 @@ def test_losses_are_told(
     assert loss in planned.losses[0]
 
 
-def test_nothing_to_read_is_no_loss() -> None:
+def test_nothing_to_read_is_not_a_loss() -> None:
     # All that was read is deleted since; nothing that was to be read.
     assert plan_batch(at(a0=3), at(a0=3), states(a0=(7, 9))) == ({}, ())
     assert plan_batch(at(a0=3), at(a0=3), {}) == ({}, ())
@@ -209,7 +209,7 @@ _OFFSETS = st.dictionaries(_PARTITIONS, _OFFSET)
     found=st.dictionaries(_PARTITIONS, st.tuples(_OFFSET, _OFFSET).map(lambda pair: state(min(pair), max(pair)))),
     replays_first=st.booleans(),
 )
-def test_each_offset_that_was_to_be_read_is_read_or_told_as_lost(
+def test_each_planned_offset_is_read_or_reported_as_lost(
     start: dict[TopicPartition, int],
     end: dict[TopicPartition, int],
     found: dict[TopicPartition, StreamPartition],

@@ -36,9 +36,7 @@ def test_batch_0_says_where_the_stream_begins(logs: seglog.LogDir) -> None:
 
 
 @pytest.mark.parametrize("kill_at", range(8))
-def test_what_comes_after_a_start_at_latest_is_read_however_often_it_is_killed(
-    logs: seglog.LogDir, kill_at: int
-) -> None:
+def test_a_start_at_latest_loses_nothing_when_killed(logs: seglog.LogDir, kill_at: int) -> None:
     append(logs.log("t"), 5)
     checkpoint = Checkpoint()
     with pytest.raises(KilledError):
@@ -64,7 +62,7 @@ def test_a_limit_is_kept_and_shared_out(logs: seglog.LogDir) -> None:
     assert checkpoint.offsets[1] == '{"t": {"0": 50, "1": 2}}'
 
 
-def test_available_now_reads_what_was_there_at_its_start(logs: seglog.LogDir) -> None:
+def test_available_now_reads_to_the_ends_at_its_start(logs: seglog.LogDir) -> None:
     append(logs.log("t"), 30)
     checkpoint = Checkpoint()
     driver = Driver(checkpoint, options(logs.path, maxOffsetsPerTrigger="10"), available_now=True)
@@ -83,7 +81,7 @@ def test_available_now_reads_what_was_there_at_its_start(logs: seglog.LogDir) ->
     assert len(checkpoint.rows()) == 61
 
 
-def test_available_now_goes_on_after_a_first_batch_that_was_not_committed(logs: seglog.LogDir) -> None:
+def test_available_now_continues_after_an_uncommitted_first_batch(logs: seglog.LogDir) -> None:
     append(logs.log("t"), 5)
     checkpoint = Checkpoint()
     with pytest.raises(KilledError):
@@ -102,7 +100,7 @@ def test_available_now_is_not_put_off_by_a_minimum(logs: seglog.LogDir) -> None:
     assert offsets(checkpoint.rows()) == list(range(25))
 
 
-def test_a_minimum_is_waited_for_but_not_longer_than_said(logs: seglog.LogDir) -> None:
+def test_waits_for_the_minimum_but_not_beyond_the_delay(logs: seglog.LogDir) -> None:
     append(logs.log("t"), 1)
     clock, checkpoint = ManualClock(), Checkpoint()
     limits = {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "12", "maxTriggerDelay": "30s"}
@@ -123,7 +121,7 @@ def test_a_minimum_is_waited_for_but_not_longer_than_said(logs: seglog.LogDir) -
     assert offsets(checkpoint.rows()) == list(range(22))
 
 
-def test_once_reads_all_there_is(logs: seglog.LogDir) -> None:
+def test_trigger_once_reads_everything(logs: seglog.LogDir) -> None:
     append(logs.log("t"), 25)
     checkpoint = Checkpoint()
     Driver(checkpoint, options(logs.path, maxOffsetsPerTrigger="10")).trigger(ReadAllAvailable())
@@ -195,6 +193,6 @@ def test_an_end_is_refused(tmp_path: Path) -> None:
         reader(tmp_path, view="batches")
 
 
-def test_a_topic_that_is_not_there_is_refused(logs: seglog.LogDir) -> None:
+def test_refuses_an_unknown_topic(logs: seglog.LogDir) -> None:
     with pytest.raises(UnknownTopicError, match="there is no topic 'x'"):
         reader(logs.path, subscribe="x").initialOffset()

@@ -66,7 +66,7 @@ def logs(tmp_path: Path) -> seglog.LogDir:
     return directory
 
 
-def test_available_now_stopped_and_gone_on_with(spark: SparkSession, logs: seglog.LogDir, tmp_path: Path) -> None:
+def test_available_now_continues_from_its_checkpoint(spark: SparkSession, logs: seglog.LogDir, tmp_path: Path) -> None:
     query = Query(spark, tmp_path / "checkpoint")
     query.run(logs.path, maxOffsetsPerTrigger="40")
     assert [len(rows) for _, rows in sorted(query.batches.items())] == [0, 40, 40, 20]
@@ -101,7 +101,9 @@ def test_a_sink_that_fails_is_given_the_same_batch_again(
     assert query.records() == list(range(100, 120))
 
 
-def test_a_log_that_is_written_and_rolled_meanwhile(spark: SparkSession, logs: seglog.LogDir, tmp_path: Path) -> None:
+def test_reads_a_log_that_is_appended_to_and_rolled_meanwhile(
+    spark: SparkSession, logs: seglog.LogDir, tmp_path: Path
+) -> None:
     query = (
         Query(spark, tmp_path)
         .stream(logs.path)
@@ -122,9 +124,7 @@ def test_a_log_that_is_written_and_rolled_meanwhile(spark: SparkSession, logs: s
     assert found == [(offset, b"%d" % offset) for offset in range(1300)]
 
 
-def test_lost_records_fail_the_query_with_what_may_be_done(
-    spark: SparkSession, logs: seglog.LogDir, tmp_path: Path
-) -> None:
+def test_lost_records_fail_the_query_with_advice(spark: SparkSession, logs: seglog.LogDir, tmp_path: Path) -> None:
     query = Query(spark, tmp_path / "checkpoint")
     query.run(logs.path)
     append(logs.log("t"), 100)

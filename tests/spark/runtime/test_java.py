@@ -24,7 +24,7 @@ NEW, OLD, ANCIENT = 'openjdk version "21.0.8"', 'openjdk version "11.0.2" 2019-0
 
 
 @pytest.mark.parametrize("version", [NEW, 'openjdk version "17-ea"', 'openjdk version "25" 2025-09-16'])
-def test_a_java_that_is_there_is_left_alone(tmp_path: Path, version: str) -> None:
+def test_keeps_a_java_that_can_run_spark(tmp_path: Path, version: str) -> None:
     home = make_java(tmp_path / "jdk", version)
     for environ in ({"PATH": f"{home}/bin"}, {"JAVA_HOME": home, "PATH": ""}):
         before = dict(environ)

@@ -86,7 +86,7 @@ def test_a_jvm_that_does_not_start_says_why_in_its_log(tmp_path: Path) -> None:
     assert "nonsense" in log.read_text()
 
 
-def test_without_pyspark_the_pip_command_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyspark_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(MissingExtraError, match=r"a Spark session needs pyspark\.sql: pip install 'seglog\[spark\]'"):
         get_spark()

@@ -54,7 +54,7 @@ def as_dumped(row: Row) -> Row:
     return {name: row[name] for name in shared} | {"count": row["recordsCount"], "isValid": row["verdict"] == "ok"}
 
 
-def test_batches_are_what_a_dump_shows(run: Run, root: Path) -> None:
+def test_batches_equal_those_of_a_dump(run: Run, root: Path) -> None:
     names = [name for name in golden.directories(root) if not name.startswith("__")]
     expected = []
     for name in names:
@@ -217,7 +217,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 # Segments
 
 
-def test_segments_are_what_ls_lists(run: Run, root: Path) -> None:
+def test_segments_equal_those_of_ls(run: Run, root: Path) -> None:
     def key(row: Row) -> tuple[str, int, int]:
         return row["topic"], row["partition"], row["baseOffset"]
 

@@ -33,7 +33,7 @@ def decoded_by_kafka(root: Path) -> list[tuple[dict[str, Any], dict[str, Any] | 
     ]
 
 
-def test_group_offsets_are_what_kafkas_decoder_prints(tmp_path: Path) -> None:
+def test_group_offsets_equal_those_of_kafkas_decoder(tmp_path: Path) -> None:
     root = golden.unpack(tmp_path, CURRENT)
     expected = decoded_by_kafka(root)
     rows = read("group-offsets", golden.log_dir(root))

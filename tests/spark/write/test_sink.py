@@ -97,7 +97,7 @@ def test_every_column_and_a_topic_for_each_row(spark: SparkSession, path: Path) 
     assert (second.key, second.value, second.timestamp, second.headers) == (None, None, 1, ())
 
 
-def test_a_job_appends_to_what_there_is_and_a_transaction_is_adopted_once(spark: SparkSession, path: Path) -> None:
+def test_jobs_append_and_a_transaction_is_adopted_once(spark: SparkSession, path: Path) -> None:
     save(numbers(spark, 10), path, topic="t")
     for _ in range(2):
         save(numbers(spark, 10), path, topic="t", txnAppId="app", txnVersion="1")
@@ -111,7 +111,7 @@ def test_an_empty_frame_makes_its_topic_and_nothing_else(spark: SparkSession, pa
     assert rows(path) == {0: [], 1: []}
 
 
-def test_what_our_source_reads_our_sink_writes(spark: SparkSession, path: Path) -> None:
+def test_the_sink_copies_a_topic_that_the_source_reads(spark: SparkSession, path: Path) -> None:
     """From one topic of a directory to another of the same, whose lock the coordinator has."""
     save(numbers(spark, 100), path, topic="t", numPartitions="2", lingerSeconds="30")
     copied = spark.read.format("seglog").option("includeHeaders", "true").option("subscribe", "t").load(str(path))

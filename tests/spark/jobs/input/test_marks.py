@@ -43,9 +43,7 @@ class Job:
 
 
 @given(st.lists(st.sampled_from(["write", "part", "end", "rotate", "run", "new", "large"]), max_size=30), st.integers())
-def test_every_complete_line_is_read_once_whatever_happens(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int
-) -> None:
+def test_reads_every_complete_line_once(tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int) -> None:
     case()
     directory, rng, job = tmp_path_factory.mktemp("logs"), random.Random(seed), Job()
     log = directory / "web.log"
@@ -74,7 +72,7 @@ def test_every_complete_line_is_read_once_whatever_happens(
     assert sorted(job.lines) == sorted(expected)
 
 
-def test_a_file_of_the_same_name_and_another_beginning_is_another_file(tmp_path: Path) -> None:
+def test_a_file_with_another_beginning_is_another_file(tmp_path: Path) -> None:
     log, job = tmp_path / "day.csv", Job()
     log.write_bytes(b"id\n1\n2\n")
     assert job.run(log) == [b"id", b"1", b"2"]
@@ -109,7 +107,7 @@ def test_a_file_that_was_edited_is_refused(tmp_path: Path, change: str) -> None:
     assert job.run(log) == []
 
 
-def test_a_file_that_is_read_as_a_whole_cannot_grow(tmp_path: Path) -> None:
+def test_refuses_a_grown_file_that_must_be_read_as_a_whole(tmp_path: Path) -> None:
     log, job = tmp_path / "x.csv", Job()
     log.write_bytes(b'1,"a\n')
     selected = job.select(log, whole=True)
@@ -121,7 +119,7 @@ def test_a_file_that_is_read_as_a_whole_cannot_grow(tmp_path: Path) -> None:
         job.select(log, whole=True)
 
 
-def test_another_file_with_the_number_of_one_that_was_deleted_is_new(tmp_path: Path) -> None:
+def test_a_file_that_reuses_an_inode_is_new(tmp_path: Path) -> None:
     one, job = tmp_path / "a", Job()
     one.write_bytes(b"1\n")
     job.run(one)
@@ -131,7 +129,7 @@ def test_another_file_with_the_number_of_one_that_was_deleted_is_new(tmp_path: P
     assert job.run(two) == [b"1"]
 
 
-def test_a_topic_that_was_deleted_and_made_anew_has_nothing(tmp_path: Path) -> None:
+def test_a_recreated_topic_has_no_marks(tmp_path: Path) -> None:
     one = tmp_path / "a"
     one.write_bytes(b"1\n")
     job = Job()

@@ -124,7 +124,7 @@ def test_nested_json_is_the_same_json(value: Any) -> None:
         assert json.loads(text) == expected
 
 
-def test_a_type_that_appears_late_is_no_bad_line(tmp_path: Path) -> None:
+def test_a_field_may_change_its_type_late(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text('{"a":1}\n' * 300_000 + '{"a":7.5}\n{"a":"x"}\n{"a":null}\n{}\n{"a":[1]}\n')
     found = [key for key, _, _ in read(path, columns=Columns(key="a"))]
@@ -149,7 +149,7 @@ def test_times_of_json_are_numbers_or_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["{", "[1]", '{"a":NaN}', '{"a":1} x', '{"a":' + "[" * 100_000, '{"a":"\\ud800"}'])
-def test_a_line_that_is_no_object_is_named(tmp_path: Path, bad: str) -> None:
+def test_names_a_line_that_is_not_an_object(tmp_path: Path, bad: str) -> None:
     path = tmp_path / "x.json"
     path.write_text('{"a":1.5}\n' * 9 + bad + "\n" + '{"a":1.5}\n')
     with pytest.raises(BadLineError, match=r"x\.json, line 10: "):

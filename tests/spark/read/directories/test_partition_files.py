@@ -136,7 +136,7 @@ def test_damage_at_the_end_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
-def test_the_ends_of_what_kafka_wrote(tmp_path: Path, version: KafkaVersion) -> None:
+def test_finds_the_ends_of_kafkas_logs(tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     found = find_partitions(FS, [str(golden.log_dir(root))])
     assert sorted(str(partition.topic_partition) for partition in found) == golden.directories(root)

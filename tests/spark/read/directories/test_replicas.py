@@ -65,7 +65,7 @@ def diverged(tmp_path: Path) -> Brokers:
 NEW = [*(f"v{at}" for at in range(20)), *(f"new{at}" for at in range(20, 25))]
 
 
-def test_what_is_committed_is_read_and_no_tail_that_will_be_cut(diverged: Brokers) -> None:
+def test_reads_committed_records_without_a_diverged_tail(diverged: Brokers) -> None:
     extent = found(diverged)
     assert (name(extent), extent.until, extent.log_end) == ("b2", 25, 30)
     assert extent.bound == "high watermark (replication-offset-checkpoint)"
@@ -140,7 +140,7 @@ def test_one_name_and_two_topics_is_an_error_that_names_both(tmp_path: Path) -> 
     assert found(brokers).until == 0
 
 
-def test_a_directory_that_is_away_is_an_error_unless_losses_are_allowed(diverged: Brokers) -> None:
+def test_a_missing_directory_is_an_error_unless_losses_are_allowed(diverged: Brokers) -> None:
     diverged.take_away(2)
     with pytest.raises(InvalidConfigError, match=r"b2' does not exist"):
         values(diverged.paths)
@@ -154,7 +154,7 @@ def test_a_directory_that_is_away_is_an_error_unless_losses_are_allowed(diverged
         values(diverged.paths, failOnDataLoss="false")
 
 
-def test_a_task_goes_on_with_another_replica(diverged: Brokers) -> None:
+def test_a_task_continues_with_another_replica(diverged: Brokers) -> None:
     reader = make_reader({"path": diverged.paths, "columns": "offset,value"})
     (task,) = reader.partitions()
     diverged.take_away(2)
@@ -170,7 +170,7 @@ def test_in_a_session(spark: SparkSession, diverged: Brokers) -> None:
     assert sorted((row.offset, bytes(row.value).decode()) for row in rows) == list(enumerate(NEW))
 
 
-def test_a_stream_goes_on_over_brokers_that_come_and_go(tmp_path: Path) -> None:
+def test_a_stream_continues_while_brokers_come_and_go(tmp_path: Path) -> None:
     brokers = Brokers(tmp_path)
     brokers.append(1, 10)
     brokers.follow(2, 1)

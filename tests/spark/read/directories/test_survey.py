@@ -45,7 +45,7 @@ def ends(path: str, **options: str) -> list[tuple[int, int, str]]:
     return [(each.topic_partition.partition, each.until, Path(each.directory).parent.name) for each in found]
 
 
-def test_of_replicas_the_longest_is_read_or_the_one_that_is_asked_for(replicas: str) -> None:
+def test_reads_the_longest_replica_or_the_chosen_one(replicas: str) -> None:
     assert ends(replicas) == [(0, 5, "b2"), (1, 1, "b1")]
     assert ends(replicas, replica="3") == [(0, 3, "b3")]
     assert ends(replicas, replica="1") == [(0, 2, "b1"), (1, 1, "b1")]
@@ -54,7 +54,7 @@ def test_of_replicas_the_longest_is_read_or_the_one_that_is_asked_for(replicas: 
         ends(replicas, replica="7")
 
 
-def test_a_replica_that_is_damaged_is_not_the_longest_valid_one(replicas: str) -> None:
+def test_skips_a_damaged_replica(replicas: str) -> None:
     with Path(replicas.replace("b*", "b2/t-0"), f"{0:020d}.log").open("ab") as log:
         log.write(b"\xff" * 90)
     found = survey(OsFs(), parse_options({"path": replicas}))
@@ -91,7 +91,7 @@ def until(path: Path, **options: str) -> dict[str, tuple[int, str]]:
     return {**ends, "note": (0, found.notes[0])} if found.notes else ends
 
 
-def test_a_directory_that_nobody_uses_is_read_to_its_end(in_use: Path) -> None:
+def test_reads_a_directory_that_is_not_in_use_to_its_end(in_use: Path) -> None:
     (in_use / "replication-offset-checkpoint").write_text("0\n1\nt 0 7\n")
     end = "log end offset"
     assert until(in_use) == until(in_use, until="logEnd") == {"t": (10, end), "u": (4, end)}
@@ -99,7 +99,7 @@ def test_a_directory_that_nobody_uses_is_read_to_its_end(in_use: Path) -> None:
     assert until(in_use, until="highWatermark") == {"t": (7, checkpoint), "u": (0, checkpoint)}
 
 
-def test_a_directory_in_use_is_read_to_the_high_watermark_and_that_is_said(in_use: Path) -> None:
+def test_reads_a_directory_in_use_to_the_high_watermark_with_a_note(in_use: Path) -> None:
     lock = OsFs().lock(str(in_use / ".lock"))
     end = "log end offset"
     found = until(in_use)
@@ -138,7 +138,7 @@ def test_the_engine_has_its_directory_locked(tmp_path: Path) -> None:
     assert not is_locked(lock)
 
 
-def test_a_high_watermark_that_nobody_knows_cannot_be_asked_for(in_use: Path) -> None:
+def test_until_high_watermark_needs_a_file_that_has_it(in_use: Path) -> None:
     with pytest.raises(InvalidConfigError, match=r"has neither seglog\.watermarks nor replication-offset-checkpoint"):
         until(in_use, until="highWatermark")
 
@@ -179,7 +179,7 @@ def test_a_transaction_whose_marker_is_behind_the_high_watermark_is_open(tmp_pat
     assert offsets(make_reader({"path": str(tmp_path)})) == [0, 1, 2, 3, 4, 6]
 
 
-def test_no_permission_is_said(tmp_path: Path) -> None:
+def test_reports_missing_permissions(tmp_path: Path) -> None:
     write_partition(tmp_path / "t-0", [RECORD])
 
     class Closed(OsFs):

@@ -75,7 +75,7 @@ def segment(partition: Path, base: int) -> Path:
     return partition / f"{base:020d}.log"
 
 
-def test_a_segment_that_is_rolled_and_one_that_grows(three: Path) -> None:
+def test_a_task_reads_its_offsets_though_segments_grow_and_roll(three: Path) -> None:
     task = one_task(three)
     with segment(three, 40).open("ab") as log:
         log.write(encode_batch(BATCH, base_offset=60))
@@ -406,7 +406,7 @@ def test_reads_large_batches_from_the_middle_of_a_segment(tmp_path: Path, codec:
     assert [offset for task in tasks for offset in read(task)] == list(range(len(sizes)))
 
 
-def test_what_cannot_be_opened_is_not_asked_for_again_for_ever(three: Path) -> None:
+def test_gives_up_on_a_file_that_cannot_be_opened(three: Path) -> None:
     task = one_task(three)
     segment(three, 20).unlink()
     segment(three, 20).symlink_to("nowhere")

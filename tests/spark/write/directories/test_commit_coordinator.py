@@ -131,9 +131,7 @@ def test_a_commit_is_adopted_once_however_often_it_is_asked_for(path: Path, clie
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_coordinator_that_is_ended_is_replaced_and_the_job_goes_on(
-    path: Path, client: CommitClient, number: signal.Signals
-) -> None:
+def test_a_job_continues_with_a_new_coordinator(path: Path, client: CommitClient, number: signal.Signals) -> None:
     client.begin(JobRequest("job", owner=ME, topic="t", create={"t": None}))
     parts = [stage(path, "job", [b"a"])]
     orphan = stage(path, "of-an-older-job", [b"x"])
@@ -166,7 +164,7 @@ if "keep" in sys.orig_argv:
 
 
 @pytest.mark.parametrize("moment", ["interpreter", "ready"])
-def test_a_coordinator_that_is_killed_as_it_starts_is_started_again(
+def test_a_coordinator_killed_at_its_start_is_started_again(
     path: Path, client: CommitClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     site = tmp_path / "site"
@@ -187,7 +185,7 @@ def owner() -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-def test_it_dies_with_the_owner_of_its_jobs_and_takes_what_they_staged(
+def test_ends_with_the_owner_of_its_jobs_and_removes_their_files(
     path: Path, client: CommitClient, owner: subprocess.Popen[bytes]
 ) -> None:
     client.begin(JobRequest("job", owner=owner.pid, topic="t", create={"t": None}))
@@ -223,7 +221,7 @@ def test_an_owner_is_missed_once_it_has_ended(owner: subprocess.Popen[bytes]) ->
         assert owners.gone({ME}) == set()
 
 
-def test_a_stream_has_one_job_and_what_was_interrupted_goes(path: Path, client: CommitClient) -> None:
+def test_a_stream_has_one_job_and_drops_an_interrupted_one(path: Path, client: CommitClient) -> None:
     client.begin(JobRequest("batch-job", owner=ME, topic="t", create={"t": None}))
     client.begin(JobRequest("interrupted", owner=ME, topic="t", stream="s"))
     stage(path, "interrupted", [b"x"])
@@ -265,13 +263,13 @@ def test_many_clients_at_once_start_one_coordinator(client: CommitClient) -> Non
     assert client.status()["jobs"] == [f"job{number}" for number in range(6)]
 
 
-def test_a_directory_that_is_open_elsewhere_is_refused_by_name(path: Path, client: CommitClient) -> None:
+def test_refuses_a_directory_that_is_open_elsewhere(path: Path, client: CommitClient) -> None:
     with seglog.open(path), pytest.raises(LogDirInUseError, match=rf"{path}/\.lock is locked"):
         client.begin(JobRequest("job", owner=ME, topic="t", create={"t": None}))
     assert client.begin(JobRequest("job", owner=ME, topic="t", create={"t": None})).topics["t"][0] == 1
 
 
-def test_what_the_coordinator_refuses_the_client_raises(path: Path, client: CommitClient) -> None:
+def test_the_client_raises_the_coordinators_errors(path: Path, client: CommitClient) -> None:
     client.begin(JobRequest("job", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"}))
     with pytest.raises(InvalidConfigError, match="numPartitions is 3, but topic t exists with 2 partitions"):
         client.begin(JobRequest("other", owner=ME, topic="t", create={"t": 3}))
@@ -307,7 +305,7 @@ def test_a_task_that_has_not_heard_of_its_drivers_death_does_no_harm() -> None:
         directory.log("t").append_records([NewRecord(b"goes on")])
 
 
-def test_no_directory_and_what_is_none(tmp_path: Path) -> None:
+def test_refuses_a_path_that_is_not_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SeglogError, match="is not a directory"):
         CommitClient(str(tmp_path / "file"), linger=0).begin(JobRequest("job", owner=ME))

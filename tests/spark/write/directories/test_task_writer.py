@@ -162,7 +162,7 @@ def test_rows_without_key_stay_together_until_a_batch_is_full(directory: LogDir)
     assert sorted(counts)[1] > 0
 
 
-def test_the_options_topic_goes_before_the_column(directory: LogDir) -> None:
+def test_the_option_topic_overrides_the_column(directory: LogDir) -> None:
     parts = write(directory, [batch([{"value": b"v", "topic": "b", "partition": 2}])], topic="a")
     assert [(part.topic, part.partition) for part in parts] == [("a", 2)]
 
@@ -186,7 +186,7 @@ def test_nothing_leaves_nothing(directory: LogDir, tmp_path: Path) -> None:
         ({"value": b"v", "topic": "a", "headers": [{"key": None, "value": b""}]}, InvalidRecordError, "has no key"),
     ],
 )
-def test_a_row_that_is_refused_leaves_nothing_behind(
+def test_a_refused_row_leaves_no_files(
     directory: LogDir, tmp_path: Path, row: Row, error: type[SeglogError], message: str
 ) -> None:
     good = {"key": b"k", "value": bytes(500), "topic": "a"}
