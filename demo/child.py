@@ -1,4 +1,4 @@
-"""A program of ours as a child, as anybody would start it: it says when it is ready."""
+"""A command of seglog as a child process that reports when it is ready."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ PATIENCE: Final = 60
 
 
 class Child(ABC):
-    """It runs from the beginning of a ``with`` to its end. ``ready`` is what it said when it was, ``errors`` the file
-    for what it complains of."""
+    """Runs within a ``with``. ``ready`` is its report, ``errors`` the file for its standard error."""
 
     name: str
     ends_cleanly = False
-    """SIGTERM, before it is killed."""
+    """Whether it ends on SIGTERM; otherwise it is killed."""
 
     def __init__(self, errors: Path) -> None:
         self._errors = errors
@@ -66,5 +65,5 @@ class Child(ABC):
 
 
 def settings_options(settings: dict[str, str]) -> list[str]:
-    """Keys of ``server.properties`` as arguments."""
+    """Keys of ``server.properties`` as command line options."""
     return [part for item in settings.items() for part in ("--set", "=".join(item))]

@@ -1,5 +1,4 @@
-"""Three brokers, of which one is killed while the flights flow: ``seglog cluster up`` as a child, as anybody would
-start it."""
+"""Three brokers, one of which is killed while the flights flow: ``seglog cluster up`` as a child process."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from demo.produce import CLIENT, PARTITIONS, TOPIC, Flight
 
 NODES: Final = 3
 SETTINGS: Final = {"broker.session.timeout.ms": "3000", "offsets.topic.num.partitions": "4"}
-"""A broker that is dead need not be waited for as long as in a real cluster (9 s)."""
+"""A shorter session than in a real cluster (9 s), so that a dead broker is noticed sooner."""
 _POLL: Final = 200
 
 
@@ -31,7 +30,7 @@ class Flown(NamedTuple):
 
 
 class Cluster(Child):
-    """``with Cluster(directory, errors) as cluster``: it runs until then, and ends cleanly."""
+    """``with Cluster(directory, errors) as cluster``: runs within it and ends cleanly."""
 
     name = "cluster"
     ends_cleanly = True
@@ -46,13 +45,13 @@ class Cluster(Child):
         return ["cluster", "up", "--nodes", str(NODES), *where, *settings_options(SETTINGS)]
 
     def kill(self, node_id: int) -> None:
-        """kill -9."""
+        """Kill a broker with -9."""
         pid = next(broker["pid"] for broker in self.ready["brokers"] if broker["node"] == node_id)
         os.kill(pid, signal.SIGKILL)
 
 
 def leader_of_first(bootstrap: str) -> int:
-    """Who leads partition 0 of the flights."""
+    """The leader of the flights' partition 0."""
     from confluent_kafka.admin import AdminClient
 
     metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(TOPIC, timeout=PATIENCE)
@@ -96,7 +95,7 @@ def fly(cluster: Cluster, records: Sequence[Flight], victim: int) -> Flown:
 
 
 def read_all(bootstrap: str, count: int) -> Counter[bytes]:
-    """Every flight that consumers see, and how often: until there are ``count``, or no more come."""
+    """Each flight that a consumer sees, with its count, until there are ``count`` flights or no more come."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -116,7 +115,7 @@ def read_all(bootstrap: str, count: int) -> Counter[bytes]:
 
 
 def differences(found: Counter[bytes], records: Iterable[Flight]) -> list[str]:
-    """What is missing or there too often, in words."""
+    """The flights that are missing or there too often, as text."""
     expected = Counter(flight.value for flight in records)
     missing, extra = expected - found, found - expected
     wrong = []

@@ -1,7 +1,7 @@
-"""A consumer group of two, each a process, one of which is killed; and the books on who has read what.
+"""A consumer group of two processes, one of which is killed, and the books on the records that each has read.
 
-Every flight must come out once in the books: where a member takes over, it begins where its predecessor had committed,
-and what that one had read behind this is struck out and counted anew.
+The books count every flight once. A member that takes over starts from the offset that its predecessor committed; later
+reads of the predecessor no longer count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PATIENCE: Final = 60
 
 
 class Read(NamedTuple):
-    """What a member has read of a partition: from ``first`` to before ``end``."""
+    """Offsets of a partition that a member has read: ``first`` to before ``end``."""
 
     member: str
     first: int
@@ -33,24 +33,24 @@ class Read(NamedTuple):
 
 
 class Books:
-    """What members say, in the order in which they say it."""
+    """Counts the reports of members, in their order."""
 
     def __init__(self) -> None:
         self.assigned: dict[str, list[int]] = {}
         self.committed: Counter[str] = Counter()
-        """How often each member has."""
+        """The number of commits of each member."""
         self.uncommitted: set[str] = set()
-        """Members that have read what they do not say yet to have committed."""
+        """Members with reads that they have not committed yet."""
         self.taken_over: dict[int, int] = {}
-        """Where whoever came next went on, by partition."""
+        """The offset from which a later member continued, by partition."""
         self.twice = 0
-        """Records that were read again, since who had read them first was dead before it committed."""
+        """Records that were read again, because their first reader died before its commit."""
         self.wrong: list[str] = []
         self._reads: dict[int, list[Read]] = {}
         self._owners: dict[int, str] = {}
 
     def enter(self, line: bytes) -> None:
-        """One line of a member's."""
+        """Enter one line of a member."""
         member, what, *rest = json.loads(line)
         if what == "assigned":
             (self.assigned[member],) = rest
@@ -63,7 +63,7 @@ class Books:
             self.uncommitted.add(member)
             if self._owners.get(partition, member) == member:
                 self._read(partition, Read(member, first, end, Counter(carriers)))
-            else:  # it was taken for dead and does not know yet: its commit is refused, and others have read this
+            else:  # the group has removed this member: its commit is refused, and another member has read these records
                 self.twice += end - first
 
     def _read(self, partition: int, read: Read) -> None:
@@ -82,12 +82,12 @@ class Books:
 
     @property
     def flights(self) -> int:
-        """How many have been read, each counted once."""
+        """The flights that were read, each counted once."""
         return sum(reads[-1].end for reads in self._reads.values())
 
     @property
     def carriers(self) -> Counter[str]:
-        """The group's result: flights of each carrier."""
+        """The flights of each carrier: the group's result."""
         total: Counter[str] = Counter()
         for reads in self._reads.values():
             for read in reads:
@@ -96,7 +96,7 @@ class Books:
 
 
 class Group:
-    """``with Group(bootstrap, errors) as group``: both members run. What they say goes through one pipe, in order."""
+    """``with Group(bootstrap, errors) as group``: runs both members. One pipe keeps their reports in order."""
 
     def __init__(self, bootstrap: str, errors: Path) -> None:
         self.books = Books()
@@ -128,7 +128,7 @@ class Group:
         os.close(self._pipe)
 
     def wait(self, done: Callable[[Books], bool], what: str) -> None:
-        """Until the books say so; RuntimeError after a minute without a line."""
+        """Wait until ``done``. Raises RuntimeError after a minute without a report."""
         while not done(self.books):
             if not select.select([self._pipe], [], [], _PATIENCE)[0]:
                 raise RuntimeError(f"the group has not come to {what}; {self._errors} may say why")
@@ -142,12 +142,12 @@ class Group:
         return bool(data)
 
     def kill(self, name: str) -> None:
-        """With -9: it commits nothing more and does not say good-bye."""
+        """Kill a member with -9: it neither commits nor leaves the group."""
         self._members[name].kill()
         self._members[name].wait()
 
     def leave(self) -> float:
-        """Have the others leave; seconds that it took them."""
+        """Let the others leave; the seconds that this took."""
         start = time.perf_counter()
         for process in self._members.values():
             process.send_signal(signal.SIGTERM)
@@ -159,10 +159,10 @@ class Group:
 
 
 def balanced(books: Books) -> bool:
-    """Whether each has its half."""
+    """Whether each member has half of the partitions."""
     return sorted(books.assigned) == ["one", "two"] and all(len(one) == 2 for one in books.assigned.values())
 
 
 def describe(numbers: dict[int, int]) -> str:
-    """Partitions and offsets, in words."""
+    """Partitions and offsets as text."""
     return ", ".join(f"{partition} at {offset:,}" for partition, offset in sorted(numbers.items()))

@@ -1,4 +1,4 @@
-"""A member of the demo's group, as a program of its own: ``python -m demo.member NAME BOOTSTRAP GROUP``.
+"""A member of the demo's group, as its own program: ``python -m demo.member NAME BOOTSTRAP GROUP``.
 
 It counts the flights of each carrier, and commits behind every batch. On stdout it says what it does, one JSON array a
 line: what it is assigned; what it has read, before it commits that; and what it has committed.

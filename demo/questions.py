@@ -1,4 +1,4 @@
-"""Three questions to a year of flights, answered twice: by Spark SQL from the log's files, and from the source table.
+"""Three questions about a year of flights, answered twice: by Spark SQL from the log, and from the source table.
 
 The second way shares nothing with the first but the CSV: it counts its rows in plain Python. Answers must be equal, all
 of them, not only those that are shown.
@@ -42,7 +42,7 @@ FROM flights GROUP BY 1 ORDER BY minutes / departed DESC, day"""
 
 
 class Delays(NamedTuple):
-    """Flights that were scheduled, those that left, and by how many minutes late in all (early is negative)."""
+    """Scheduled flights, departed flights, and the sum of their delays in minutes (negative if early)."""
 
     flights: int
     departed: int
@@ -116,7 +116,7 @@ def _delays(row: object) -> Delays:
 
 
 def ask_source(table: bytes) -> Answers:
-    """The answers from the CSV itself."""
+    """The answers from the CSV."""
     rows = csv.reader(io.StringIO(table.decode("utf-8")))
     columns = next(rows)
     names = ("carrier", "dep_delay", "time_hour", "year", "month", "day", "hour")
@@ -140,12 +140,12 @@ def ask_source(table: bytes) -> Answers:
 
 
 def count(answers: Answers) -> int:
-    """How many numbers they are."""
+    """The number of values in the answers."""
     return len(answers.carriers) + len(answers.hours) + len(answers.days)
 
 
 def latest_departures(table: bytes) -> Mapping[str, int]:
-    """Of each aircraft the minute, since 1970, at which its last flight was to leave."""
+    """The minute, since 1970, of each aircraft's last scheduled departure."""
     rows = csv.reader(io.StringIO(table.decode("utf-8")))
     columns = next(rows)
     tail, hour, minute = map(columns.index, ("tailnum", "time_hour", "minute"))
@@ -161,7 +161,7 @@ def latest_departures(table: bytes) -> Mapping[str, int]:
 
 
 class _Tally:
-    """Counts up `Delays`, cell by cell."""
+    """Adds up `Delays`, cell by cell."""
 
     def __init__(self) -> None:
         self._flights = self._departed = self._minutes = 0
@@ -181,7 +181,7 @@ def _day(year: str, month: str, day: str) -> str:
 
 
 def differences(got: Answers, expected: Answers) -> list[str]:
-    """Each answer that is not the expected one, in words; empty if all are equal."""
+    """The answers that differ from the expected ones, as text."""
     found: list[str] = []
     for name in ("carriers", "hours", "days"):
         ours, theirs = getattr(got, name), getattr(expected, name)

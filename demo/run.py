@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MARK: Final = ".seglog-demo"
-"""A file beside the log directory: what the demo has made, it may delete when it is run again."""
+"""A file beside the log directory: it marks a directory whose content the demo may delete."""
 SHOWN: Final = 5
 TOLD: Final = frozenset({"group", "produce", "broker", "three brokers"})
-"""Steps that the picture tells of: the group, the broker and the failover."""
+"""Steps that the picture shows: the group, the broker and the failover."""
 
 
 def run(directory: Path, limit: int | None = None) -> int:
-    """Everything, into ``directory``, with the first ``limit`` flights (None: all). 0, or 1 if an answer is wrong."""
+    """Run all steps in ``directory`` with the first ``limit`` flights (None: all). 1 if an answer is wrong, else 0."""
     start = time.perf_counter()
     show = Show()
     log_dir = prepare(directory)
@@ -94,14 +94,12 @@ def say_ready(show: Show, server: Server) -> None:
 def serve(
     show: Show, server: Server, directory: Path, log_dir: Path, table: bytes, starting: Future[SparkSession]
 ) -> tuple[list[str], Answers]:
-    """All that needs the broker. What came out otherwise than the source table says, in words; and Spark's answers."""
+    """The steps that need the broker. Returns differences from the source table as text, and Spark's answers."""
     with Group(server.bootstrap, directory / "group.log") as group:
         records = consume(show, server, group, table)
         with show.step("Wait for Spark, which was started at the beginning", "start Spark") as step:
             spark = starting.result()
-            step.fact(
-                f"PySpark {spark.version}, {CORES}; what the JVM has to say is in {relpath(directory / 'spark.log')}"
-            )
+            step.fact(f"PySpark {spark.version}, {CORES}; the JVM's log is {relpath(directory / 'spark.log')}")
         wrong = stream(show, server, spark, directory, log_dir, records, table)
         wrong += account(show, server, group, len(records), table)
     answers = ask(show, spark, log_dir)
@@ -109,7 +107,7 @@ def serve(
 
 
 def consume(show: Show, server: Server, group: Group, table: bytes) -> list[Flight]:
-    """The first half of the flights, and two that read it, of which one dies. All flights, in their order."""
+    """Produce the first half of the flights for two consumers, and kill one. Returns all flights in order."""
     with show.step("Two consumers of a group wait for flights", "group") as step:
         group.wait(balanced, "its balance")
         records = read_flights(table)
@@ -139,12 +137,12 @@ def stream(
     records: list[Flight],
     table: bytes,
 ) -> list[str]:
-    """Spark's stream over the files of the running broker, stopped, and gone on with while the other half comes."""
+    """Stream the broker's files, stop, and continue from the checkpoint while the other half is produced."""
     checkpoint, half = directory / "checkpoint", len(records) // 2
     with show.step("Spark streams the broker's files: delays in windows of 15 minutes", "stream") as step:
         first = windows.run_stream(spark, str(log_dir), checkpoint, lambda: None)
         step.fact(f"{first.rows:,} flights, {len(first.windows):,} windows, up to the high watermark; stopped")
-    with show.step("The stream goes on from its checkpoint, while the other flights come", "stream") as step:
+    with show.step("The stream continues from its checkpoint while the other flights arrive", "stream") as step:
         second = windows.run_stream(spark, str(log_dir), checkpoint, lambda: produce(server.bootstrap, records[half:]))
         step.fact(f"{second.rows:,} flights, {len(second.windows):,} windows now; micro-batches: {second.batches}")
     wrong = compare("windows", second.windows, windows.count_source(table))
@@ -154,7 +152,7 @@ def stream(
 
 
 def account(show: Show, server: Server, group: Group, count: int, table: bytes) -> list[str]:
-    """What the group has read in the end, by its own books."""
+    """Check what the group has read, by its books."""
     with show.step("The group, in the end", "group") as step:
         group.wait(lambda books: books.flights == count and "two" not in books.uncommitted, "the last flight")
         books = group.books
@@ -167,7 +165,7 @@ def account(show: Show, server: Server, group: Group, count: int, table: bytes) 
 
 
 def export_all(show: Show, spark: SparkSession, directory: Path, path: str, records: int) -> list[str]:
-    """Parquet by topic and date, of a broker that runs."""
+    """Export to Parquet by topic and date while the broker runs."""
     with show.step("Export the flights to Parquet by date", "export") as step:
         output, options = directory / "parquet", {"subscribe": TOPIC}
         with warnings.catch_warnings():
@@ -178,7 +176,7 @@ def export_all(show: Show, spark: SparkSession, directory: Path, path: str, reco
 
 
 def three_brokers(show: Show, directory: Path, table: bytes) -> list[str]:
-    """The same flights through three brokers, of which one is killed in the middle."""
+    """Send the same flights through three brokers, and kill one in the middle."""
     records = read_flights(table)
     with Cluster(directory / "cluster", directory / "cluster.log") as cluster:
         show.line()
@@ -194,7 +192,7 @@ def three_brokers(show: Show, directory: Path, table: bytes) -> list[str]:
             step.fact(f"kill -9 when {flown.killed_at:,} flights were acknowledged; the client noticed a pause of")
             step.fact(f"{flown.pause:.1f} s; {flown.acknowledged:,} flights acknowledged in {flown.seconds:.1f} s")
         show.command(["topics", "describe", TOPIC, "-b", cluster.bootstrap])
-        with show.step("What the two that are left have", "three brokers") as step:
+        with show.step("The flights on the remaining two brokers", "three brokers") as step:
             found = read_all(cluster.bootstrap, len(records))
             wrong = differences(found, records)
             step.fact(
@@ -209,7 +207,7 @@ def describe_size(log_dir: Path) -> str:
 
 
 def compare(name: str, got: Mapping[Any, Any], expected: Mapping[Any, Any]) -> list[str]:
-    """What differs, in words."""
+    """The differences as text."""
     return [
         f"{name}: {key}: the log says {got.get(key)}, the source table {expected.get(key)}"
         for key in sorted(got.keys() | expected.keys(), key=str)
@@ -218,7 +216,7 @@ def compare(name: str, got: Mapping[Any, Any], expected: Mapping[Any, Any]) -> l
 
 
 def prepare(directory: Path) -> Path:
-    """An empty place for the log directory. What an earlier run left is deleted, what is not ours is not."""
+    """A path for the log directory. Deletes the files of an earlier run; refuses a directory that is not the demo's."""
     log_dir = directory / "log"
     for made in (log_dir, directory / "checkpoint", directory / "parquet", directory / "cluster"):
         if made.exists():
@@ -231,7 +229,7 @@ def prepare(directory: Path) -> Path:
 
 
 def look_at_files(show: Show, log_dir: Path) -> None:
-    """The tools, as anybody would call them."""
+    """Run commands of seglog on the files."""
     path = relpath(log_dir)
     partition = f"{path}/{TOPIC}-1"
     there = seglog.scan(partition, columns=["offset", "timestamp"]).read_all().to_pylist()
@@ -241,7 +239,7 @@ def look_at_files(show: Show, log_dir: Path) -> None:
 
 
 def ask(show: Show, spark: SparkSession, log_dir: Path) -> Answers:
-    """Spark's answers, shown."""
+    """Ask Spark, and show its answers."""
     with show.step("Ask three questions with Spark SQL", "query") as step:
         answers = questions.ask_spark(spark, str(log_dir))
         step.fact(f'spark.read.format("seglog").option("path", "{relpath(log_dir)}").load()')
@@ -291,7 +289,7 @@ SPARK: Final = {
 
 
 def are_equal(show: Show, wrong: Sequence[str]) -> bool:
-    """Whether all answers are those of the source table; says which are not."""
+    """Whether all answers equal those of the source table; prints those that do not."""
     if not wrong:
         show.line("  all are equal: each carrier, each hour, each day, each window; and the group has lost nothing")
         return True
@@ -302,7 +300,7 @@ def are_equal(show: Show, wrong: Sequence[str]) -> bool:
 
 
 def farewell(show: Show, log_dir: Path, picture: Path, took: float) -> None:
-    """What was done, in what time, and what to do next."""
+    """Print the times, and commands to try next."""
     show.line()
     spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in show.times.items())
     show.line(f"Done in {took:.1f} s ({spent}).", "bold")

@@ -1,4 +1,4 @@
-"""The broker of the demo: ``seglog serve`` as a child, as anybody would start it."""
+"""The broker of the demo: ``seglog serve`` as a child process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTINGS: Final = {
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "4",
 }
-"""A group need not wait long for its members, nor for one that is dead."""
+"""Short timeouts, so that a group does not wait long for its members or for a dead one."""
 
 
 class Server(Child):
@@ -34,7 +34,7 @@ class Server(Child):
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes, where ``/proc`` says so; else 0."""
+        """The memory of the broker in bytes; 0 on systems without ``/proc``."""
         try:
             status = Path(f"/proc/{self._process.pid}/status").read_text()
         except OSError:
@@ -42,7 +42,7 @@ class Server(Child):
         return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmRSS")), 0)
 
     def stop(self) -> float:
-        """As a service manager stops it; seconds until everything was flushed. SystemExit if it says that it failed."""
+        """Stop with SIGTERM; the seconds until everything was flushed. Raises SystemExit if the broker failed."""
         start = time.perf_counter()
         self._process.send_signal(signal.SIGTERM)
         if code := self._process.wait(PATIENCE):

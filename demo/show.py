@@ -1,4 +1,4 @@
-"""What the demo says while it runs: steps and their times; colour and a spinner on a terminal, else plain lines."""
+"""The output of the demo: steps and their times; colour and a spinner on a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Step:
         self.facts.append(text)
 
     def progress(self, done: int, total: int) -> None:
-        """Let the spinner say how far this is; cheap enough to be called for each batch."""
+        """Show progress beside the spinner; cheap enough to be called for each batch."""
         percent = 100 * done // max(total, 1)
         if percent != self._percent:
             self._percent = percent
@@ -49,7 +49,7 @@ class Show:
 
     @contextmanager
     def step(self, name: str, short: str) -> Iterator[Step]:
-        """Time what happens inside, for the summary under ``short``; its facts are printed when it is done."""
+        """Time a step, for the summary under ``short``, and print its facts at its end."""
         start = time.perf_counter()
         self.console.print()
         with self.console.status(Text(f"{name} …")) as status:
@@ -63,7 +63,7 @@ class Show:
             self.line(f"  {fact}")
 
     def command(self, arguments: Sequence[str]) -> None:
-        """Run ``seglog`` with these arguments as a reader could, the line above its output; exit if it fails."""
+        """Print and run a command of ``seglog``; exit if it fails."""
         self.console.print()
         self.console.print(Text.assemble(("$ ", "dim"), ("seglog " + " ".join(arguments), "bold cyan")), soft_wrap=True)
         sys.stdout.flush()

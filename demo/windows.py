@@ -1,4 +1,4 @@
-"""A stream over the files of a running broker: carriers' delays in windows of 15 minutes. It can be gone on with."""
+"""A stream over the files of a running broker: carriers' delays in windows of 15 minutes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one run of the stream read, in how many micro-batches, and what the windows are now."""
+    """One run of the stream: its micro-batches and rows, and the windows at its end."""
 
     batches: int
     rows: int
@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 
 def run_stream(spark: SparkSession, path: str, checkpoint: Path, meanwhile: Callable[[], object]) -> Run:
-    """Start it, do ``meanwhile``, and stop it when it has read all that is there; the state is in ``checkpoint``."""
+    """Start the stream, do ``meanwhile``, and stop it when it has read everything. Its state is in ``checkpoint``."""
     from pyspark.sql import functions
 
     flights = (
@@ -83,7 +83,7 @@ def run_stream(spark: SparkSession, path: str, checkpoint: Path, meanwhile: Call
 
 
 def count_source(table: bytes) -> Mapping[Window, Delays]:
-    """The same windows from the CSV itself."""
+    """The same windows, computed from the CSV."""
     rows = csv.reader(io.StringIO(table.decode("utf-8")))
     columns = next(rows)
     carrier, delay, hour, minute = map(columns.index, ("carrier", "dep_delay", "time_hour", "minute"))

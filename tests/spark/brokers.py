@@ -60,7 +60,7 @@ class Brokers:
             log.append_records([NewRecord(value + b"%d" % at, timestamp=1_700_000_000_000 + at)])
 
     def follow(self, number: int, leader: int) -> None:
-        """Cut what the leader does not have, and take everything that it has."""
+        """Truncate to the leader's log, and copy all of it."""
         ours, theirs = self.log(number), self.log(leader)
         if ours.log_end_offset:
             ours.truncate_to(min(ours.log_end_offset, theirs.end_offset_for_epoch(ours.epochs.latest).end_offset))

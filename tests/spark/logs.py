@@ -1,4 +1,4 @@
-"""Small logs for the source's tests, and what the source makes of them, without a JVM."""
+"""Small logs for the source's tests, and the source's rows of them, without a JVM."""
 
 from __future__ import annotations
 

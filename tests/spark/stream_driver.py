@@ -1,4 +1,4 @@
-"""Spark's ``MicroBatchExecution`` in small: what it calls a stream's reader for, in its order; its checkpoint.
+"""A small ``MicroBatchExecution`` of Spark: its calls of a stream's reader, in its order, and its checkpoint.
 
 It can be killed between any two steps, as Spark's driver can. Offsets go through JSON, as they do there.
 """
@@ -32,11 +32,11 @@ Rows = list[tuple[str, int, int]]
 
 
 class KilledError(Exception):
-    """The driver is gone; what it wrote stays."""
+    """The driver was killed; its checkpoint stays."""
 
 
 class Checkpoint:
-    """What survives a driver: offsets and commits by batch, and what the sink has of each batch."""
+    """The state that survives a driver: offsets, commits and the rows of the sink, by batch."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, str] = {}

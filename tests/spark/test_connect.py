@@ -1,4 +1,4 @@
-"""Spark Connect needs no more than the installed package: the client is a process without a JVM."""
+"""Spark Connect works with the installed package: the client is a process without a JVM."""
 
 from __future__ import annotations
 

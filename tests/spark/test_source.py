@@ -1,4 +1,4 @@
-"""The data source as Spark calls it, in a real session; `test_reader.py` has what needs none."""
+"""The data source in a real session; `read/test_batch_reader.py` has the tests that need none."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ with seglog.open(sys.argv[1]) as directory:
 
 @pytest.fixture
 def source(tmp_path: Path, environment: dict[str, str]) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """A log directory to which another process appends, and what stops that process."""
+    """A log directory to which another process appends, and a function that stops that process."""
     directory = tmp_path / "source"
     with seglog.open(directory) as opened:
         opened.create_topic("t", _PARTITIONS, {"internal.segment.bytes": "65536"})
@@ -91,7 +91,7 @@ def run(life: Life, environment: dict[str, str], log: Path, rng: random.Random) 
 
 
 def run_shared(life: Life, spark: SparkSession) -> None:
-    """A query of a session that goes on, from its start to its death.
+    """Run a query until it is killed; the session lives on.
 
     Spark gives a new Python process ten seconds to connect. On a loaded machine a query may end before it has begun.
     """
@@ -135,7 +135,7 @@ class Lives:
         )
 
     def end(self, spark: SparkSession) -> None:
-        """Let the stream read what there is, and compare."""
+        """Let the stream read the rest, and compare."""
         self._stop()
         start(spark, self._next(TO_THE_END, is_shared=True)).awaitTermination(_SECONDS)
         expected = rows(self._source)

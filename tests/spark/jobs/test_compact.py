@@ -39,7 +39,7 @@ TOPIC: Mapping[str, object] = {
 
 
 def _write(path: Path, seed: int, ground: Ground, *, steps: int = 80, **topic: object) -> None:
-    """Transactions, tombstones, all codecs and old formats, appended to what is there."""
+    """Append transactions, tombstones, all codecs and old formats."""
     with LogDir.open(path, ground=ground) as directory:
         if "t" not in directory.topics():
             directory.create_topic("t", 1, {**TOPIC, **{key.replace("_", "."): value for key, value in topic.items()}})
@@ -59,7 +59,7 @@ def _by_the_engine(path: Path, ground: Ground) -> None:
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    """But those that are only on their way out, and what is always new."""
+    """The files of a directory, without deleted ones."""
     return {
         str(file.relative_to(path)): file.read_bytes()
         for file in sorted(path.rglob("*"))
@@ -71,7 +71,7 @@ _on_spark = partial(compact, spark_from=0)
 
 
 def test_leaves_the_same_files_as_the_engine(spark: SparkSession, tmp_path: Path) -> None:
-    """Three rounds: one over everything, one over what came after it, one in which tombstones and markers go."""
+    """Three rounds: over everything, over later records, and one that removes tombstones and markers."""
     clock = ManualClock(START_MS)
     ground = Ground(clock=clock)
     here, there = tmp_path / "here", tmp_path / "there"

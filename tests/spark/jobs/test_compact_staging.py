@@ -22,7 +22,7 @@ from tests.storage.disk import PATH, load
 
 
 class _JobsRound(Round):
-    """As a crash of the engine's round, but for what is in staging, which no log looks at."""
+    """The same as after a crash of the engine's round, except for staging, which logs ignore."""
 
     def check(self, left: MemoryFs) -> None:
         own = f"{PATH}/.seglog"

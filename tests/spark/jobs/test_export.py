@@ -240,7 +240,7 @@ def test_damage_leaves_the_output_as_it_was(spark: SparkSession, tmp_path: Path)
 
 
 def test_exports_committed_records_only(spark: SparkSession, tmp_path: Path) -> None:
-    """No aborted records, and nothing behind the first transaction that is open."""
+    """Exports neither aborted records, nor those after the start of an open transaction."""
     log, output = tmp_path / "log", tmp_path / "out"
 
     def batch(value: bytes, sequence: int) -> bytearray:

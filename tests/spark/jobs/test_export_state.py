@@ -65,7 +65,7 @@ def _next_run(fs: MemoryFs) -> ExportState:
 
 
 class _Run:
-    """A run that adds ``files`` to what is ``held``; ``seen``: whether it counted after a crash."""
+    """A run that adds ``files`` to those that are ``held``. ``seen``: whether it counts after a crash."""
 
     def __init__(self, fs: MemoryFs, before: ExportState, files: list[StagedFile]) -> None:
         self._fs = fs

@@ -30,7 +30,7 @@ def run(capfdbinary: pytest.CaptureFixture[bytes], spark: SparkSession) -> Run:
 
 
 def harm(rng: random.Random, root: Path) -> str:
-    """Do something to one file of a log directory; says what."""
+    """Damage one file of a log directory, and describe the damage."""
     path = rng.choice(sorted(file for file in root.rglob("*") if file.is_file()))
     data = path.read_bytes()
     match rng.choice(("flip", "flip", "flip", "cut", "drop", "fill", "remove", "append", "swap")):

@@ -1,4 +1,4 @@
-"""How far a stream is behind, as values."""
+"""The lag of streams."""
 
 from __future__ import annotations
 

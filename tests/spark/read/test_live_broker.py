@@ -63,7 +63,7 @@ class Client:
         return self
 
     def allow(self, hundreds: int) -> None:
-        """It goes on with so many, while its caller goes on too."""
+        """Produce so many records in the background."""
         self._allowed.put(hundreds)
 
     def __exit__(self, *_: object) -> None:

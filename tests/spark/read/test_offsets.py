@@ -30,7 +30,7 @@ EXTENTS = [
     extent(A1, 0, 50, 60, "high watermark (checkpoint)"),
 ]
 TIMES = {A0: {1000: 20, 2000: 99}, A1: {1000: 0, 2000: 55}}
-"""Of A1 the record with timestamp 2000 is behind the high watermark."""
+"""In A1, the record with timestamp 2000 is above the high watermark."""
 
 
 def find_by_time(extent: PartitionExtent, timestamp: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What a stream decides: shares of a limit, when to wait, what was lost."""
+"""The decisions of a stream: shares of a limit, waiting, losses."""
 
 from __future__ import annotations
 

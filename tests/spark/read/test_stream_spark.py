@@ -1,4 +1,4 @@
-"""Streams in a real session; `test_stream.py` has what needs none."""
+"""Streams in a real session; `test_stream_reader.py` and `test_stream_changes.py` need none."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_jvm_that_does_not_start_says_why_in_its_log(tmp_path: Path) -> None:
         [sys.executable, "-c", FAILS, str(log)], capture_output=True, text=True, check=False, timeout=300
     )
     assert ran.returncode == 1
-    assert ran.stderr.rstrip().endswith(f"What the JVM said is in {log}")
+    assert ran.stderr.rstrip().endswith(f"The JVM's output is in {log}")
     assert "nonsense" in log.read_text()
 
 

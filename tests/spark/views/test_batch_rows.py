@@ -1,4 +1,4 @@
-"""Views of batches and segments, held to what a dump and `ls` show."""
+"""The views of batches and segments against `seglog dump` and `seglog ls`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_batches_equal_those_of_a_dump(run: Run, root: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "transactions", "rolled"])
 def test_damage_is_a_row_and_ends_nothing(tmp_path: Path, kind: str) -> None:
-    """Bits flipped anywhere: rows tile the files, and all sound batches are what they were."""
+    """Flip bits anywhere: the rows still cover the files without gaps, and all valid batches are unchanged."""
     make_dir(tmp_path / "sound", kind, size=20_000)
     sound = {
         (row["file"].removeprefix(str(tmp_path / "sound")), row["position"]): row

@@ -62,7 +62,7 @@ def test_group_offsets_equal_those_of_kafkas_decoder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (None, b"", "a record without a key is none of such a topic's"),
+        (None, b"", "a record of this topic must have a key"),
         (b"", b"", "cannot be read: null"),
         (b"\x00\x63", b"", "cannot be read: unknown type 99"),
         (

@@ -1,4 +1,4 @@
-"""The sink as Spark calls it: what is written is read again by the engine, and adopted once whatever fails."""
+"""The sink in a real session: the engine reads its rows again, and each job is adopted once through any failure."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_empty_frame_makes_its_topic_and_nothing_else(spark: SparkSession, pa
 
 
 def test_the_sink_copies_a_topic_that_the_source_reads(spark: SparkSession, path: Path) -> None:
-    """From one topic of a directory to another of the same, whose lock the coordinator has."""
+    """From one topic to another of the same directory, while the coordinator holds its lock."""
     save(numbers(spark, 100), path, topic="t", numPartitions="2", lingerSeconds="30")
     copied = spark.read.format("seglog").option("includeHeaders", "true").option("subscribe", "t").load(str(path))
     to_log(copied.drop("topic"), str(path), topic="u", partitions=2)
@@ -130,7 +130,7 @@ def test_the_sink_copies_a_topic_that_the_source_reads(spark: SparkSession, path
 def test_refusals_of_options_of_columns_and_of_a_row_reach_the_user(
     spark: SparkSession, path: Path, frame: str, options: dict[str, str], message: str
 ) -> None:
-    """All of them are in `test_write_options` and `test_task_writer`."""
+    """`test_write_options` and `test_task_writer` have all of them."""
     with pytest.raises(PySparkException) as refused:
         spark.sql(frame).write.format("seglog").mode("append").options(**options).save(str(path))
     assert message in str(refused.value)
@@ -154,9 +154,9 @@ def test_a_directory_in_use_is_refused_by_name_before_a_row_is_read(spark: Spark
 
 
 def failing(frame: DataFrame, marks: Path, *, times: int, behind: Callable[[], bool] = lambda: True) -> DataFrame:
-    """``frame``, of which the task with the last row fails behind it, as many times; marks are left as files.
+    """``frame`` with a task that fails after its last row, ``times`` times, each once ``behind`` is true.
 
-    It waits until ``behind`` is true.
+    Each attempt leaves a file in ``marks``.
     """
 
     def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
@@ -182,7 +182,7 @@ def map_in_arrow(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[
 
 
 def test_a_task_that_fails_for_good_leaves_nothing(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    """Of the other task neither, whose files are finished: one that Spark stops half way may leave an orphan."""
+    """The finished files of the other task go too. A task that Spark stops half way may leave orphans."""
 
     def other_is_done() -> bool:
         files = list(path.glob("t-0/.seglog/staging/*/0-*/*.timeindex"))
@@ -261,7 +261,7 @@ def put(tmp_path: Path, *numbers_: int) -> None:
 
 
 def forget(tmp_path: Path, batch: int) -> None:
-    """Take from the checkpoint that a batch was committed: the driver died right behind the sink's commit."""
+    """Remove a batch's commit from the checkpoint, as if the driver had died right after the sink's commit."""
     for name in (f"{batch}", f".{batch}.crc"):
         (tmp_path / "c" / "commits" / name).unlink()
 
@@ -303,7 +303,7 @@ def test_a_batch_that_fails_leaves_nothing_and_the_next_start_writes_it(
 def test_updates_of_a_stream_are_appended_once_by_the_batch_writer(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:
-    """In update mode a batch has the rows that it has changed; a batch that is run again adds none."""
+    """In update mode a batch contains the rows that it changed. A repeated batch adds none."""
     source = tmp_path / "source"
     with seglog.open(source) as directory:
         directory.create_topic("in", 1)

@@ -63,7 +63,7 @@ def get_spark(
             session: SparkSession = builder.getOrCreate()
         except Exception as error:
             if jvm_log is not None:
-                error.add_note(f"What the JVM said is in {jvm_log}")
+                error.add_note(f"The JVM's output is in {jvm_log}")
             raise
     return session
 

@@ -1,4 +1,4 @@
-"""Several brokers' directories as one set of topics: each partition once, up to what is committed, whoever is away."""
+"""Directories of several brokers as one set of topics: each partition once, up to its committed offset."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def values(path: str, **options: str) -> list[str]:
 
 @pytest.fixture
 def diverged(tmp_path: Path) -> Brokers:
-    """b1 led epoch 0, and has 10 that nobody else has; b2 leads epoch 1, b3 is a little behind. 25 are committed."""
+    """b1 led epoch 0 and has 10 records alone; b2 leads epoch 1; b3 lags. 25 records are committed."""
     brokers = Brokers(tmp_path)
     brokers.append(1, 20)
     for number in (2, 3):
@@ -118,7 +118,7 @@ def test_the_replica_that_begins_first_is_read(diverged: Brokers) -> None:
 
 
 def test_epochs_that_a_power_cut_has_left_beside_an_older_log_vouch_for_nothing(diverged: Brokers) -> None:
-    """b1 had cut off what only it had, and its file of epochs is fsynced; then the old end came back."""
+    """b1 truncated its own records and synced its epochs; then a power cut restored the old end."""
     path = diverged.root / "b1" / "t-0" / "leader-epoch-checkpoint"
     path.write_text("0\n2\n0 0\n1 20\n")
     (diverged.root / "b1" / ".kafka_cleanshutdown").unlink()

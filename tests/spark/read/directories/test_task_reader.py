@@ -1,4 +1,4 @@
-"""What a task does when the files are not what they were: held to what was in the log when the query was planned."""
+"""Tasks whose files change after the query was planned: they return the records that the log had then."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_task_reads_its_offsets_though_segments_grow_and_roll(three: Path) -> 
 
 
 def test_compaction_put_segments_together(three: Path) -> None:
-    """The second segment's records are behind those of the first now, in a file that had another content."""
+    """The first file now also contains the records of the second segment, after its own."""
     tasks = make_reader({"path": str(three), "maxRecordsPerPartition": "7"}).tasks()
     merged = segment(three, 0).read_bytes()[sizes(segment(three, 0))[2] :] + segment(three, 20).read_bytes()
     segment(three, 0).write_bytes(merged)
@@ -352,7 +352,7 @@ def test_damage_at_the_very_end(three: Path) -> None:
 def test_permissive_leaves_out_the_damaged_batches_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, bad: list[int], codec: Codec, inside: bool
 ) -> None:
-    """Damage behind the CRC, or records that are wrong under a right one."""
+    """Damage that the CRC detects, or wrong records with a right CRC."""
     case()
     directory = tmp_path_factory.mktemp("damaged")
     log = write_partition(directory / "t-0", [BATCH] * 15, codec=codec)

@@ -1,4 +1,4 @@
-"""The commit coordinator: one process for a directory, which lives as long as a job and dies with its owner."""
+"""The commit coordinator: one process for each directory, which ends with its jobs or with their owners."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(path: Path) -> Iterator[CommitClient]:
-    """A coordinator that has not much patience, ended with the test."""
+    """The client of a coordinator that lingers for 0.2 s and ends with the test."""
     kept = CommitClient(str(path), linger=0.2)
     yield kept
     end(path, signal.SIGTERM)
@@ -62,7 +62,7 @@ def end(path: Path, number: signal.Signals) -> None:
 
 
 def wait_for(handle: int) -> None:
-    """Until the process behind a handle has ended."""
+    """Wait until the process of a handle has ended."""
     try:
         assert select.select([handle], [], [], 30)[0], "the coordinator goes on"
     finally:
@@ -313,7 +313,7 @@ def test_refuses_a_path_that_is_not_a_directory(tmp_path: Path) -> None:
 
 
 def left(path: Path) -> list[str]:
-    """What coordinators of ``path`` have left beside the log directory."""
+    """The files that coordinators of ``path`` have left outside of the log directory."""
     address = Path(socket_path(str(path)))
     return [found.name for found in address.parent.glob(f"{address.stem}*")]
 
