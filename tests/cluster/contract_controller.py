@@ -121,8 +121,6 @@ class ControllerContract(ABC):
             assert first.epoch() is None
             await make_topic(made[1].store, "u", [[1], [2]], 2)
             await second.sees(lambda: second.is_settled(2, 1, 2))
-            for party in (first, second):
-                await party.stop()
 
         self.run(tmp_path, work)
 
@@ -141,7 +139,6 @@ class ControllerContract(ABC):
             found = await made[1].get(CONTROLLER)
             assert found is not None
             assert decode_controller(found.value) == ControllerRegistration(1, 1, 1)
-            await party.stop()
 
         self.run(tmp_path, work)
 
@@ -160,7 +157,6 @@ class ControllerContract(ABC):
             await again.controls(2)
             assert again.member() == Member(1, 2)
             assert again.view.controller == ControllerRegistration(1, 2, 2)
-            await again.stop()
 
         self.run(tmp_path, work)
 
@@ -191,7 +187,5 @@ class ControllerContract(ABC):
             assert [epochs.count(epoch) for epoch in (0, 1, 2)] == [330, 330, 340]  # no leader was changed for nothing
             print(f"new leaders of 1,000 partitions: {', '.join(f'{seconds:.2f} s' for seconds in took)}")
             assert min(took) < LEADERS_SECONDS
-            for party in parties:
-                await party.stop()
 
         self.run(tmp_path, work, 3)

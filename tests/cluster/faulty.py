@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from seglog.cluster.store import (
     ANY_VERSION,
@@ -42,10 +42,16 @@ class Faulty:
         self.commits: list[Sequence[CommitStep]] = []
         self.refused: list[str] = []
         self.sessions: list[StoreSession] = []
+        self.users: list[Callable[[], Awaitable[None]]] = []
+        """Stop those who use the store."""
         self._going: asyncio.Event | None = None
         self._is_of_answers = False
         self._is_gone = False
         self._failures: list[tuple[str, str]] = []
+
+    async def stop_users(self) -> None:
+        for stop in self.users:
+            await stop()
 
     def fail(self, *how: str, at: str = "") -> None:
         """One of ``how`` for each commit in turn that has a step whose name begins with ``at``."""

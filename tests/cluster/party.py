@@ -52,6 +52,7 @@ class Party:
         formats: Formats = OURS,
     ) -> None:
         self.store = store
+        store.users.append(self.stop)
         self.node = node
         self.kept: list[int] = []
         self.full = 0
@@ -162,6 +163,7 @@ async def stores(address: str, number: int, timeout_ms: int = TIMEOUT_MS) -> Asy
         for _ in range(number):
             store = Faulty(await open_store(address, clock=GROUND.clock, session_timeout_ms=timeout_ms))
             stack.push_async_callback(store.close)
+            stack.push_async_callback(store.stop_users)
             made.append(store)
         yield made
 

@@ -106,7 +106,6 @@ def test_everything_is_seen_and_told(tmp_path: Path) -> None:
         late = view_of(store)
         await late.start()
         assert late.view()[:3] == view.view()[:3]
-        await late.stop()
 
         await other.commit([Change(topic_name("t"), None, 0), Change(topic_name("t"), encode(topic(8)), MISSING)])
         await other.commit([Change(name, None, -1) for name in ("controller", broker_name(1), partition_name(ID, 0))])

@@ -52,7 +52,6 @@ class TestController(ControllerContract):
             assert {(one.leader, one.leader_epoch, one.isr) for one in states.values()} == {
                 (2, 1, (Member(2, 2), Member(3, 3)))
             }
-            await stop(parties)
 
         self.run(tmp_path, work, 3)
 
@@ -68,7 +67,6 @@ class TestController(ControllerContract):
             await seen(parties[0], lambda party: party.is_settled(20, 1))
             found = await made[0].load(PARTITIONS)
             assert {one.version for one in found.values()} == {1}
-            await stop(parties)
 
         self.run(tmp_path, work)
 
@@ -95,7 +93,6 @@ class TestController(ControllerContract):
             assert states[ID, 90].leader_epoch == 0
             assert sum(one.leader_epoch == 1 for one in states.values()) == 99
             assert len(made[0].commits) <= 3
-            await stop(parties)
 
         self.run(tmp_path, work, 3)
 
@@ -134,7 +131,6 @@ class TestController(ControllerContract):
             assert await made[1].get(other) is not None
             await made[1].delete(topic_name("later"))
             await seen(parties[0], lambda party: party.is_settled(7, 1, 2))
-            await stop(parties)
 
         self.run(tmp_path, work)
 
@@ -164,7 +160,6 @@ class TestController(ControllerContract):
             await seen(parties[0], lambda party: "config/last" in party.view.configs)
             await asyncio.sleep(0.1)  # the late ones come now
             assert (version, [store.commits for store in made]) == (0, before)
-            await stop(parties)
 
         self.run(tmp_path, work, 3)
 
@@ -187,7 +182,6 @@ class TestController(ControllerContract):
             await seen(party, lambda party: party.is_settled(1, 1))
             assert party.epoch() == 1
             assert party.view.controller == ControllerRegistration(1, 1, 1)
-            await party.stop()
 
         self.run(tmp_path, work)
 
@@ -200,7 +194,6 @@ class TestController(ControllerContract):
             await seen(parties[1], lambda party: party.is_settled(4, 1, 2) and 2 in party.led())
             states = await stored(made[0])
             assert {number: one.leader for (_, number), one in states.items()} == {0: 1, 1: 1, 2: 2, 3: 1}
-            await stop(parties)
 
         self.run(tmp_path, work)
 
@@ -211,7 +204,6 @@ class TestController(ControllerContract):
             await seen(parties[0], lambda party: party.led() == {1, 2})
             await parties[1].membership.update(is_stopping=True)
             await seen(parties[1], lambda party: party.is_settled(2, 1))
-            await stop(parties)
 
         self.run(tmp_path, work)
 
@@ -227,7 +219,6 @@ class TestController(ControllerContract):
                 state = decode_partition(name, found.value)
                 await made[1].cas(name, encode(replace(state, isr=(*state.isr, Member(2, 3)))), found.version)
             await seen(parties[0], lambda party: party.is_settled(5, 2))
-            await stop(parties)
 
         self.run(tmp_path, work)
 
@@ -245,7 +236,6 @@ class TestController(ControllerContract):
             assert states[ID, 0] == PartitionState(
                 replicas=(2,), leader=2, leader_epoch=2, isr=(Member(2, 3),), is_new=True
             )
-            await stop(parties)
 
         self.run(tmp_path, work)
 
@@ -270,11 +260,6 @@ def never_back(party: Party) -> list[object]:
 
     party.view.listeners.append(look)
     return found
-
-
-async def stop(parties: list[Party]) -> None:
-    for party in parties:
-        await party.stop()
 
 
 def one_replica() -> PartitionState:

@@ -69,8 +69,6 @@ def test_the_format_rises_when_every_broker_speaks_it(tmp_path: Path) -> None:
             await Party(made[0], 1, formats=Formats(1, 1)).join()
         again = Party(made[0], 1)
         await again.join()
-        for party in (old, new, again):
-            await party.stop()
 
     run(tmp_path, work)
 

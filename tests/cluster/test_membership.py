@@ -60,7 +60,6 @@ def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
             assert party.member() is None
             assert not party.is_certain()
             assert await party.registered() is None
-            await party.stop()
 
     run(tmp_path, work, 4)
 
@@ -80,7 +79,6 @@ def test_who_has_lost_the_session_joins_again_in_a_new_epoch(tmp_path: Path) -> 
         assert registered is not None
         assert (registered.epoch, registered.kept_since, registered.offline) == (3, 1, ("x/1",))
         assert registered.listeners == {"PLAINTEXT": "elsewhere:1"}
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -93,7 +91,6 @@ def test_joining_again_is_tried_until_the_disk_has_room(tmp_path: Path) -> None:
         party.full = 2
         end_session(tmp_path / "store", made[0])
         await party.hears("confirmed", "resigned", "confirmed")
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -107,7 +104,6 @@ def test_joining_again_is_tried_until_the_store_works(tmp_path: Path) -> None:
         end_session(tmp_path / "store", made[0])
         await party.hears("confirmed", "resigned", "confirmed")
         assert party.member() == Member(1, 2)
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -132,7 +128,6 @@ def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path)
         assert party.membership.uncertain_seconds_total > 0
         assert party.member() == Member(1, 1)
         assert party.is_certain()
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -152,8 +147,6 @@ def test_an_earlier_life_of_the_same_directories_is_taken_away(tmp_path: Path) -
         registered = await again.registered()
         assert registered is not None
         assert registered.epoch == 2  # the end of the first one's session has not taken it away
-        await killed.stop()
-        await again.stop()
 
     run(tmp_path, work)
 
@@ -178,8 +171,6 @@ def test_another_broker_with_the_same_node_id_is_refused(tmp_path: Path) -> None
         await made[0].store.cas(broker_name(1), b"{}", 0)
         with pytest.raises(StoreError, match="node id 1 is taken: brokers/1 in the metadata store cannot be read"):
             await other.membership.join()
-        await first.stop()
-        await other.stop()
 
     run(tmp_path, work)
 
@@ -194,8 +185,6 @@ def test_whose_disk_was_replaced_waits_for_the_end_of_its_old_session(tmp_path: 
         await old.membership.leave()
         await joining
         assert new.member() == Member(1, 2)
-        await old.stop()
-        await new.stop()
 
     run(tmp_path, work)
 
@@ -210,7 +199,6 @@ def test_a_commit_that_fails_under_a_registration(how: str, tmp_path: Path) -> N
         assert [session.is_alive for session in made[0].sessions].count(True) == 1
         assert await made[1].get(BROKER_EPOCHS) == VersionedValue(b"1", 0)
         assert party.heard == ["confirmed"]
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -223,7 +211,6 @@ def test_a_store_that_fails_for_longer_than_a_session_is_no_store(tmp_path: Path
             await party.join()
         assert party.member() is None
         assert not any(session.is_alive for session in made[0].sessions)
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -250,8 +237,6 @@ def test_what_an_earlier_life_had_on_its_way_changes_nothing(tmp_path: Path) -> 
         assert again.view.brokers[1] == registered
         assert await made[2].get(BROKER_EPOCHS) == VersionedValue(b"2", 1)
         assert again.member() == Member(1, 2)
-        for party in (first, killed, again):
-            await party.stop()
 
     run(tmp_path, work, 3)
 
@@ -273,7 +258,6 @@ def test_an_update_is_written_once_whatever_fails(how: str, tmp_path: Path) -> N
         assert registered is not None
         assert registered == party.view.brokers[1]
         assert registered.offline == party.membership.offline == ("x/2",)
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -287,7 +271,6 @@ def test_an_update_that_could_not_be_written_is_tried_again(tmp_path: Path) -> N
             await party.membership.update(offline=("x/1",))
         party.run()
         await party.sees(lambda: party.view.brokers[1].offline == ("x/1",))
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -304,7 +287,6 @@ def test_a_registration_that_someone_has_removed_is_made_again(tmp_path: Path) -
         party.view.note(broker_name(1), encode(BrokerRegistration(node_id=1, epoch=9, kept_since=9)), 0)
         await party.sees(lambda: party.view.brokers[1].epoch == 2)
         assert party.member() == Member(1, 2)
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -322,7 +304,6 @@ def test_leaving_while_joining_leaves_nothing(tmp_path: Path) -> None:
         assert party.heard == []
         party.run()
         await party.ended()
-        await party.stop()
 
     run(tmp_path, work)
 
@@ -336,7 +317,6 @@ def test_a_counter_that_is_there_goes_on(tmp_path: Path) -> None:
         await made[1].cas(BROKER_EPOCHS, b"many", 1)
         with pytest.raises(StoreError, match="epochs/broker in the metadata store is b'many', not a number"):
             await party.membership.join()
-        await party.stop()
 
     run(tmp_path, work)
 

@@ -59,8 +59,6 @@ class TestControllerOnZooKeeper(ControllerContract):
             await first.hears("doubted", "resigned", "confirmed")
             assert first.member() == Member(1, 3)
             await seen(first, lambda party: party.is_settled(5, 2) and party.view.brokers.keys() == {1, 2})
-            await first.stop()
-            await second.stop()
 
         async def behind() -> None:
             async with Proxy(server.port) as proxy:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -39,14 +40,12 @@ from seglog.cluster.store import (
     MISSING,
     Change,
     Check,
+    CommitConflictError,
     MetadataStore,
-    NameExistsError,
-    NoSuchNameError,
     SessionLostError,
     StoreClosedError,
     StoreFailedError,
     UnknownOutcomeError,
-    VersionChangedError,
     VersionedValue,
     Versions,
     in_commits,
@@ -60,7 +59,6 @@ _AT_ONCE: Final = 250
 _RETRY_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 1.0
 """How often the controller checks its role when nothing changes."""
-_CHANGED: Final = (VersionChangedError, NameExistsError, NoSuchNameError)
 
 _log: Final = logging.getLogger("seglog.cluster")
 
@@ -130,11 +128,9 @@ class Controller:
             self.resign()
 
     async def _wait(self, seconds: float) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
-        except TimeoutError:
-            return
 
     def _seen(self, changes: Changes) -> None:
         if self.epoch is None and not changes.controller:
@@ -189,7 +185,7 @@ class Controller:
             steps.append(Change(CONTROLLER, None, former.version))
         try:
             versions = await self._store.commit([*steps, Change(CONTROLLER, value, MISSING, session)])
-        except (*_CHANGED, UnknownOutcomeError):
+        except (CommitConflictError, UnknownOutcomeError):
             return False  # another broker was faster, or the claim was made: `_take_over` follows when it is seen
         self._check_certain(me)
         self._begin(claimed, versions[0])
@@ -302,7 +298,7 @@ class Controller:
             steps = waiting.pop()
             try:
                 versions = await self._commit(steps)
-            except (*_CHANGED, UnknownOutcomeError) as error:
+            except (CommitConflictError, UnknownOutcomeError) as error:
                 rest = await self._unchanged(steps)
                 is_known = not isinstance(error, UnknownOutcomeError)
                 # All are unchanged: another value came and went. Halves find the step that fails.

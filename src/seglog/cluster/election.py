@@ -144,9 +144,9 @@ def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool, least: int
     leader = next((node for node in state.replicas if node in in_sync), NO_LEADER)
     if leader != NO_LEADER:
         return _led(state, leader)
-    anew = _begun_anew(state, brokers) if state.is_new else None
-    if anew is not None:
-        return anew
+    started = _started_again(state, brokers) if state.is_new else None
+    if started is not None:
+        return started
     chosen = _elect_outside(state, brokers, unclean=unclean)
     if chosen is not None:
         return _led_from_outside(state, *chosen, brokers)
@@ -160,7 +160,7 @@ def _led(state: PartitionState, leader: int) -> PartitionState:
     return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
 
 
-def _begun_anew(state: PartitionState, brokers: Brokers) -> PartitionState | None:
+def _started_again(state: PartitionState, brokers: Brokers) -> PartitionState | None:
     """Start a partition that ``is_new`` again: it was never written, so no candidate can miss anything. All registered
     replicas must have reported empty logs, since brokers of the first release write without clearing ``is_new`` and do
     not report. None if some have not reported, or have records."""

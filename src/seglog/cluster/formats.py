@@ -23,12 +23,10 @@ from seglog.cluster.store import (
     MISSING,
     Change,
     Check,
+    CommitConflictError,
     CommitStep,
     MetadataStore,
-    NameExistsError,
-    NoSuchNameError,
     StoreError,
-    VersionChangedError,
     VersionedValue,
 )
 
@@ -116,7 +114,7 @@ async def raise_format(store: MetadataStore, to: int) -> int:
             steps.insert(0, Check(BROKER_EPOCHS, epochs.version))
         try:
             await store.commit(steps)
-        except (VersionChangedError, NameExistsError, NoSuchNameError):
+        except CommitConflictError:
             continue
         return before
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -30,17 +31,15 @@ from seglog.cluster.model import (
 from seglog.cluster.store import (
     MISSING,
     Change,
+    CommitConflictError,
     CommitStep,
     MetadataStore,
-    NameExistsError,
-    NoSuchNameError,
     SessionLostError,
     StoreClosedError,
     StoreError,
     StoreFailedError,
     StoreSession,
     UnknownOutcomeError,
-    VersionChangedError,
     VersionedValue,
 )
 from seglog.core.errors import LogDirFullError
@@ -52,7 +51,6 @@ _SESSIONS: Final = 1.5
 """How many session times to wait for a node id that is taken."""
 _LEAST_SECONDS: Final = 0.1
 _MOST_SECONDS: Final = 2.0
-_CHANGED: Final = (VersionChangedError, NameExistsError, NoSuchNameError)
 
 _log: Final = logging.getLogger("seglog.cluster")
 
@@ -228,7 +226,7 @@ class Membership:
             steps.append(Change(speaks, encode_formats(self._formats), MISSING, session))
             try:
                 await self._store.commit(steps)
-            except _CHANGED:
+            except CommitConflictError:
                 continue
             except UnknownOutcomeError:
                 # A registration in this epoch is ours: the counter gives out each number once.
@@ -286,11 +284,9 @@ class Membership:
             self._look()
 
     async def _wait(self, seconds: float) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
-        except TimeoutError:
-            return
 
     def _seen(self, changes: Changes) -> None:
         if self.me is not None and self.me.node_id in changes.brokers and self._has_gone():
@@ -406,7 +402,7 @@ class Membership:
         if value != found.value:
             try:
                 version = await self._store.cas(self._name, value, version)
-            except (*_CHANGED, UnknownOutcomeError):
+            except (CommitConflictError, UnknownOutcomeError):
                 return  # read it again
         if me == self.me:
             self._is_written = wanted is self._wanted

@@ -43,11 +43,6 @@ class Mirror:
         self._end_watch: Callable[[], None] | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    @property
-    def is_current(self) -> bool:
-        """All changes that the store has reported are read."""
-        return self._is_started and self._reading is None
-
     async def start(self) -> None:
         """Load everything into `values`; ``changed`` is called for later changes. Raises the store's errors."""
         self._end_watch = self._store.watch(self.name, self._tell)

@@ -39,15 +39,19 @@ class StoreError(SeglogError):
     """The store did not do what it was asked to do."""
 
 
-class NameExistsError(StoreError):
+class CommitConflictError(StoreError):
+    """A step of a commit does not fit the current values. Nothing was changed."""
+
+
+class NameExistsError(CommitConflictError):
     """The name has a value already."""
 
 
-class NoSuchNameError(StoreError):
+class NoSuchNameError(CommitConflictError):
     """The name has no value."""
 
 
-class VersionChangedError(StoreError):
+class VersionChangedError(CommitConflictError):
     """The value was changed since it was read."""
 
 
@@ -156,7 +160,9 @@ class MetadataStore(Protocol):
     async def cas(self, name: str, value: bytes, version: int) -> int:
         """Commit one value whose version is ``version`` (or `ANY_VERSION`). Raises `NoSuchNameError`,
         `VersionChangedError`."""
-        return (await self.commit([Change(name, value, check_there(name, version))]))[0]
+        if version < ANY_VERSION:
+            raise ValueError(f"{name}: {version} is not a version")
+        return (await self.commit([Change(name, value, version)]))[0]
 
     async def delete(self, name: str, version: int = ANY_VERSION) -> None:
         """Delete one value; its children stay. Raises `NoSuchNameError`, `VersionChangedError`."""
@@ -241,13 +247,6 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a legal name in a metadata store")
     return name
-
-
-def check_there(name: str, version: int) -> int:
-    """Return ``version`` if a value can have it; otherwise raise ValueError: compare-and-set creates nothing."""
-    if version < ANY_VERSION:
-        raise ValueError(f"{name}: {version} is not a version")
-    return version
 
 
 def is_within(name: str, tree: str) -> bool:

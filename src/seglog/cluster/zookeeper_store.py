@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
@@ -261,11 +262,8 @@ class ZooKeeperStore(MetadataStore):
     async def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do ``work``, which changes nothing, and repeat it after a lost connection."""
         self._check_open()
-        self._begun()
-        try:
+        with self._in_flight():
             return await self._try(work)
-        finally:
-            self._done()
 
     async def _try(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
@@ -281,14 +279,17 @@ class ZooKeeperStore(MetadataStore):
         except ZooKeeperRefusedError as error:
             raise StoreFailedError(f"{self._address}: {error}") from error
 
-    def _begun(self) -> None:
+    @contextmanager
+    def _in_flight(self) -> Iterator[None]:
+        """`close` waits for what runs inside."""
         self._under_way += 1
         self._is_idle.clear()
-
-    def _done(self) -> None:
-        self._under_way -= 1
-        if self._under_way == 0:
-            self._is_idle.set()
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._is_idle.set()
 
     # Commits
 
@@ -303,11 +304,8 @@ class ZooKeeperStore(MetadataStore):
             if not session.is_alive:
                 raise SessionLostError(f"the session in {self._address} has ended")
             writer = session.writer
-        self._begun()
-        try:
+        with self._in_flight():
             return await self._commit(writer, steps)
-        finally:
-            self._done()
 
     async def _commit(self, writer: ZooKeeperWriter, steps: Sequence[CommitStep]) -> Versions:
         operations = [self._operation(step) for step in steps]

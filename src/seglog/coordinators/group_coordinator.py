@@ -41,7 +41,7 @@ from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
 
 _log: Final = logging.getLogger("seglog.coordinators")
-_NOBODY: Final = -1
+_NO_COORDINATOR: Final = -1
 MAX_MEMBER_BYTES: Final = 256 << 20
 """The metadata of all members of all groups. Before version 4 of JoinGroup a client need not come back with a member id
 (KIP-394), so a megabyte per request would stay for minutes. Kafka has no limit."""
@@ -140,7 +140,7 @@ class GroupCoordinator:
     async def locate(self, group_id: str) -> int:
         """Return the id of the group's coordinator, -1 if there is none. The first group creates the topic."""
         if self._owner is None:
-            return _NOBODY
+            return _NO_COORDINATOR
         if not self._topic.partitions():
             if self._creation is None or self._creation.done():
                 self._creation = self._owner.create_task(self._create())
@@ -235,7 +235,7 @@ class GroupCoordinator:
         return joined
 
     def _has_room_for(self, request: JoinGroupRequest) -> bool:
-        """Check `MAX_MEMBER_BYTES`. The sum is counted anew only when all requests since then exceed the limit: most
+        """Check `MAX_MEMBER_BYTES`. The sum is counted again only when all requests since then exceed the limit: most
         are members that join again."""
         self._member_bytes += size_of(request.protocols)
         if self._member_bytes > MAX_MEMBER_BYTES:

@@ -72,7 +72,7 @@ class GroupMember:
         return cls(*value[:6], protocols, value.assignment)
 
     def renamed(self, member_id: str) -> GroupMember:
-        """The same member under another id; nobody waits for its join or its assignment."""
+        """The same member under another id. No client waits for its join or its assignment."""
         client = self.instance_id, self.client_id, self.client_host
         timeouts = self.rebalance_timeout, self.session_timeout
         return GroupMember(member_id, *client, *timeouts, self.protocols, self.assignment)

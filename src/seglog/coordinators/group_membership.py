@@ -97,7 +97,7 @@ def _give_id(group: ClassicGroup, request: JoinGroupRequest, ticket: Ticket, new
 def _join_again(group: ClassicGroup, request: JoinGroupRequest, ticket: Ticket, result: GroupResult) -> None:
     member_id = request.member_id
     if member_id in group.members.pending:
-        if request.instance_id is not None:  # a static member is never pending: this is no client of Kafka's
+        if request.instance_id is not None:  # a static member is never pending: no client of Kafka does this
             result.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             _add(group, request, ticket, member_id, result)

@@ -15,13 +15,11 @@ from seglog.cluster.cluster_view import ClusterView, NamedValue
 from seglog.cluster.model import PartitionState, encode, parse_partition_name, partition_name
 from seglog.cluster.store import (
     Change,
+    CommitConflictError,
     MetadataStore,
-    NameExistsError,
-    NoSuchNameError,
     StoreClosedError,
     StoreFailedError,
     UnknownOutcomeError,
-    VersionChangedError,
     VersionedValue,
     in_commits,
 )
@@ -30,7 +28,6 @@ Key = tuple[UUID, int]
 _logger: Final = logging.getLogger("seglog.replication")
 _RETRY_SECONDS: Final = 0.2
 _JITTER_SECONDS: Final = 0.01
-_CHANGED: Final = (VersionChangedError, NoSuchNameError, NameExistsError, UnknownOutcomeError)
 
 
 class EvidenceReports:
@@ -85,7 +82,7 @@ class EvidenceReports:
     async def _write(self, steps: list[Change]) -> None:
         try:
             versions = await self._store.commit(steps)
-        except _CHANGED:
+        except (CommitConflictError, UnknownOutcomeError):
             await asyncio.sleep(self._jitter)
             found = await self._store.get_many([step.name for step in steps])
             # `Replicas` reports changed partitions again when it sees them, the next round the others.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -235,11 +236,9 @@ class Fetcher:
 
     async def _pause(self, milliseconds: float) -> None:
         """Wait until the time is over or a partition is added."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(milliseconds / 1000):
                 await self._something.wait()
-        except TimeoutError:
-            pass
 
     async def _until_needed(self) -> None:
         """Wait until this broker is registered and there is something to fetch."""

@@ -13,12 +13,11 @@ from seglog.cluster.membership import Membership
 from seglog.cluster.model import PartitionState, encode, partition_name
 from seglog.cluster.store import (
     Change,
+    CommitConflictError,
     MetadataStore,
-    NoSuchNameError,
     StoreClosedError,
     StoreFailedError,
     UnknownOutcomeError,
-    VersionChangedError,
 )
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Replica
@@ -77,7 +76,7 @@ class IsrWrites:
                 written = await self._store.cas(name, value, version)
         except (UnknownOutcomeError, StoreClosedError):
             await self._read_again(replica, version, progress, proposed)
-        except (VersionChangedError, NoSuchNameError, StoreFailedError):
+        except (CommitConflictError, StoreFailedError):
             await self._refused(replica, progress, proposed)
         except Exception:  # else the ISR of this partition would never change again
             _logger.exception("%s: it is unknown whether the ISR was written", replica.topic_partition)
