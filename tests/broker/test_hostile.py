@@ -137,7 +137,7 @@ def test_resets_and_half_closes_at_every_byte(served: Served) -> None:
 
 @pytest.mark.usefixtures("unharmed")
 def test_a_slow_header_and_a_slow_body_disturb_nobody(served: Served) -> None:
-    """How long they may go on is `tests.net.test_limits`' matter: here 30 s."""
+    """How long they may go on is `tests.net.test_connection_quotas`' matter: here 30 s."""
     with ExitStack() as stack:
         slow = [stack.enter_context(closing(served.connect())) for _ in range(100)]
         for at in range(20):

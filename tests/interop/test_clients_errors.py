@@ -63,7 +63,7 @@ def test_a_record_that_is_too_large_and_a_topic_that_is_not_there(server: Server
         assert (word, error in _NO_TOPIC) == ("refused", True), error
 
 
-# `tests/broker/test_groups_clients.py` has the newest of the others.
+# `tests/broker/apis/test_groups_clients.py` has the newest of the others.
 @pytest.mark.parametrize("name", names("java-3.9.1", of=[one for one in CLIENTS if CLIENTS[one].idempotent]))
 def test_a_transactional_producer_is_refused_at_once(name: str, tmp_path: Path) -> None:
     # Kafka has transactions; ours says what docs/differences.md says.

@@ -1,6 +1,6 @@
 """Groups of other people's clients: members come, die, stall and come back; commits beside a rebalance; static members.
 
-`tests/broker/test_groups_clients.py` has the newest clients in the groups that every run of the tests looks at.
+`tests/broker/apis/test_groups_clients.py` has the newest clients in the groups that every run of the tests looks at.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Connections over real sockets: order, pieces, waiting answers. Their limits: `tests.net.test_limits`."""
+"""Connections over real sockets: order, pieces, waiting answers. Their limits: `tests.net.test_connection_quotas`."""
 
 from __future__ import annotations
 
