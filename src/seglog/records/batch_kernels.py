@@ -15,16 +15,21 @@ from seglog.records.batch import (
     ATTRIBUTES_AT,
     BASE_SEQUENCE_AT,
     BASE_TIMESTAMP_AT,
+    BATCH_OVERHEAD,
+    CODEC_MASK,
     CRC_AT,
     CRC_START,
     LAST_OFFSET_DELTA_AT,
     LEADER_EPOCH_AT,
     LENGTH_AT,
+    LOG_OVERHEAD,
     MAGIC_POSITION,
     MAX_TIMESTAMP_AT,
+    MIN_ENTRY,
     PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
     RECORDS_COUNT_AT,
+    TIMESTAMP_TYPE_BIT,
 )
 from seglog.records.intrinsics import (
     I64,
@@ -281,7 +286,7 @@ def _check_records(data: U8, start: int, end: int, base: int, table: I64, row: i
     position = start
     base_timestamp = table[row, _BASE_TIMESTAMP]
     last_delta = table[row, _LAST_OFFSET_DELTA]
-    is_fixed = table[row, _ATTRIBUTES] & 8 != 0
+    is_fixed = table[row, _ATTRIBUTES] & TIMESTAMP_TYPE_BIT != 0
     largest = table[row, _MAX_TIMESTAMP] if is_fixed and count > 0 else -0x8000000000000000
     previous = -1
     for index in range(count):
@@ -324,7 +329,7 @@ def _read_message(data: U8, position: int, size: int, table: I64, row: int) -> N
     magic = table[row, _MAGIC]
     timestamp = int64_at(data, position + 18) if magic == 1 and size >= 34 else -1
     table[row, _LEADER_EPOCH] = -1
-    table[row, _STORED_CRC] = uint32_at(data, position + 12)
+    table[row, _STORED_CRC] = uint32_at(data, position + LOG_OVERHEAD)
     table[row, _ATTRIBUTES] = int8_at(data, position + 17)
     table[row, _LAST_OFFSET_DELTA] = 0
     table[row, _BASE_TIMESTAMP] = timestamp
@@ -358,15 +363,14 @@ def walk(
     """
     position = start
     for row in range(table.shape[0]):
-        if end - position < 17:
+        if end - position <= MAGIC_POSITION:
             return row, position, _STOP_END if position == end else _STOP_TORN
         magic = int8_at(data, position + MAGIC_POSITION)
-        length = int32_at(data, position + LENGTH_AT)
+        size = int32_at(data, position + LENGTH_AT) + LOG_OVERHEAD
         if magic < 0 or magic > 2:
             return row, position, _STOP_MAGIC
-        if length < (49 if magic == 2 else 14):
+        if size < (BATCH_OVERHEAD if magic == 2 else MIN_ENTRY):
             return row, position, _STOP_SIZE
-        size = length + 12
         if size > end - position:
             return row, position, _STOP_TORN
         table[row, _POSITION] = base + position
@@ -386,15 +390,15 @@ def walk(
             computed = (
                 crc32c(data, position + CRC_START, position + size)
                 if magic == 2
-                else crc32(data, position + 16, position + size)
+                else crc32(data, position + MAGIC_POSITION, position + size)
             )
             table[row, _COMPUTED_CRC] = computed
             if computed != table[row, _STORED_CRC]:
                 verdict = _BAD_CRC
         if verdict == _OK:
             verdict = _check_header(table, row)
-        if verdict == _OK and check_records and magic == 2 and table[row, _ATTRIBUTES] & 7 == 0:
-            verdict = _check_records(data, position + 61, position + size, base, table, row)
+        if verdict == _OK and check_records and magic == 2 and table[row, _ATTRIBUTES] & CODEC_MASK == 0:
+            verdict = _check_records(data, position + BATCH_OVERHEAD, position + size, base, table, row)
         table[row, _VERDICT] = verdict
         position += size
     return table.shape[0], position, _STOP_FULL

@@ -14,7 +14,12 @@ import numpy.typing as npt
 
 from seglog.core.errors import CorruptError, UnsupportedFormatError
 from seglog.core.types import Buffer
-from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, BatchHeader
+from seglog.records.batch import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    LOG_OVERHEAD,
+    BatchHeader,
+)
 from seglog.records.batch_kernels import A_END, A_START, AREA_FIELDS, BATCH_FIELDS, Stop, Verdict, check_areas, walk
 from seglog.records.compression import DEFAULT_LIMIT, Codec, decompress
 from seglog.records.intrinsics import I64, U8
@@ -92,7 +97,7 @@ def header_of(row: np.void) -> BatchHeader:
     """A table's row of magic 2 as the header that it was read from."""
     return BatchHeader(
         base_offset=int(row["base_offset"]),
-        length=int(row["size"]) - 12,
+        length=int(row["size"]) - LOG_OVERHEAD,
         leader_epoch=int(row["leader_epoch"]),
         magic=int(row["magic"]),
         crc=int(row["crc"]),

@@ -76,7 +76,7 @@ def encode_columns(
         columns.column(name) if name in columns.schema.names else None for name in _COLUMNS
     )
     times = _milliseconds(timestamp, columns.num_rows, default_timestamp)
-    rows = _Columns(
+    rows = _InputColumns(
         times,
         byte_column("key", key, len(times)),
         byte_column("value", value, len(times)),
@@ -94,7 +94,7 @@ class _Headers(NamedTuple):
     values: ByteColumn
 
 
-class _Columns(NamedTuple):
+class _InputColumns(NamedTuple):
     timestamps: I64
     keys: ByteColumn
     values: ByteColumn
@@ -108,7 +108,7 @@ class _EncodedBatches(NamedTuple):
     positions: list[int]
 
 
-def _write(rows: _Columns, common: BatchHeader, limit: int) -> _EncodedBatches:
+def _write(rows: _InputColumns, common: BatchHeader, limit: int) -> _EncodedBatches:
     timestamps, keys, values, (lists, header_keys, header_values) = rows
     cuts: I64 = np.empty((len(timestamps), len(CUT_FIELDS)), np.int64)
     count = cut_batches(

@@ -8,13 +8,20 @@ from typing import Final
 from seglog.records.batch import (
     ATTRIBUTES_AT,
     BASE_TIMESTAMP_AT,
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_BIT,
     CRC_AT,
     CRC_START,
+    DELETE_HORIZON_BIT,
     LAST_OFFSET_DELTA_AT,
     LENGTH_AT,
+    LOG_OVERHEAD,
     MAX_TIMESTAMP_AT,
     PRODUCER_ID_AT,
     RECORDS_COUNT_AT,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
 )
 from seglog.records.batch_kernels import overflows, read_record, read_varint, read_varlong
 from seglog.records.encode_kernels import put_varint, varint_size
@@ -63,6 +70,8 @@ _BASE, _INTERVAL, _SINCE, _FILE, _MAX_TS, _MAX_TS_OFFSET, _INDEX_ROWS, _SINGLE, 
 _OUTPUT_FULL, _ROWS, _SEEN_FULL, _BAD_RECORD, _OVERFLOW = 6, 7, 8, 11, 12
 _DROPPED, _VERBATIM, _REWRITTEN, _EMPTIED = range(4)
 _NO_KEY, _NO_VALUE = 1, 2
+_KEPT_BITS: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+"""Attributes that a rewritten batch keeps beside its codec."""
 _MAX_DELTA: Final = 0x7FFFFFFF
 
 
@@ -142,7 +151,7 @@ def _judge(
     """
     base = int64_at(data, position)
     judged = facts[_LATEST] - base
-    has_horizon = int16_at(data, position + ATTRIBUTES_AT) & 0x40 != 0
+    has_horizon = int16_at(data, position + ATTRIBUTES_AT) & DELETE_HORIZON_BIT != 0
     tombstones_stay = not has_horizon or facts[_NOW] < int64_at(data, position + BASE_TIMESTAMP_AT)
     tombstone = False
     for number in range(count):
@@ -174,7 +183,7 @@ def _select(data: U8, position: int, size: int, facts: I64, table: U64, rows: I6
     """Which records of a large batch stay, as the first ``rows``: (how many, or -1 if some are bad; a tombstone)."""
     judged = facts[_LATEST] - int64_at(data, position)
     left = as_int(int32_at(data, position + RECORDS_COUNT_AT))
-    at = position + 61
+    at = position + BATCH_OVERHEAD
     previous = -1
     kept = 0
     tombstones = False
@@ -216,7 +225,9 @@ def _collect(
         if count <= BLOCK:
             judged = facts[_LATEST] - int64_at(data, position)
             stop = position + size
-            at, last = _read_rows(data, position + 61, stop, count, -1, judged, facts, table, rows, used, scratch, used)
+            at, last = _read_rows(
+                data, position + BATCH_OVERHEAD, stop, count, -1, judged, facts, table, rows, used, scratch, used
+            )
             group[batches, 2] = used
             group[batches, 3] = 1 if at == stop and last <= int32_at(data, position + LAST_OFFSET_DELTA_AT) else 0
         batches += 1
@@ -231,7 +242,7 @@ def _collect(
 def _to_timestamps(data: U8, position: int, rows: I64, first: int, kept: int) -> tuple[int, bool]:
     """Make timestamps of the kept records' deltas: (the largest of the batch, all are of 64 bits)."""
     base = int64_at(data, position + BASE_TIMESTAMP_AT)
-    if int16_at(data, position + ATTRIBUTES_AT) & 8 != 0:
+    if int16_at(data, position + ATTRIBUTES_AT) & TIMESTAMP_TYPE_BIT != 0:
         append_time = int64_at(data, position + MAX_TIMESTAMP_AT)
         for row in range(first, first + kept):
             rows[row, 2] = append_time
@@ -250,8 +261,8 @@ def _finish_batch(
     data: U8, position: int, out: U8, at: int, size: int, attributes: int, base_ts: int, max_ts: int, count: int
 ) -> None:
     """Write the header of the batch of ``size`` bytes at ``at``: that of the old batch, with these fields."""
-    copy(out, at, data, position, 61)
-    put32(out, at + LENGTH_AT, size - 12)
+    copy(out, at, data, position, BATCH_OVERHEAD)
+    put32(out, at + LENGTH_AT, size - LOG_OVERHEAD)
     put16(out, at + ATTRIBUTES_AT, attributes)
     put64(out, at + BASE_TIMESTAMP_AT, base_ts)
     put64(out, at + MAX_TIMESTAMP_AT, max_ts)
@@ -268,7 +279,7 @@ def _rewrite(
     ``MemoryRecords.buildRetainedRecordsInto``: offsets, producer and sequence stay those of the old batch.
     """
     base_ts = horizon if horizon >= 0 else rows[first, 2]
-    to = at + 61
+    to = at + BATCH_OVERHEAD
     for row in range(first, first + kept):
         stop = rows[row, 1]
         _, start = read_varint(data, rows[row, 0], stop)
@@ -279,7 +290,9 @@ def _rewrite(
         to = put_varint(out, to + 1, delta)
         copy(out, to, data, rest, stop - rest)
         to += stop - rest
-    attributes = (int16_at(data, position + ATTRIBUTES_AT) & 0x3F) | (0x40 if horizon >= 0 else 0)
+    attributes = int16_at(data, position + ATTRIBUTES_AT) & (_KEPT_BITS | CODEC_MASK)
+    if horizon >= 0:
+        attributes |= DELETE_HORIZON_BIT
     _finish_batch(data, position, out, at, to - at, attributes, base_ts, largest, kept)
     return to - at
 
@@ -300,14 +313,22 @@ def _write_batch(
     """Append the rest of the batch to the output; returns its size, -1 if the batch is bad."""
     at = facts[_OUTPUT]
     attributes = int16_at(data, position + ATTRIBUTES_AT)
-    has_horizon = attributes & 0x40 != 0
+    has_horizon = attributes & DELETE_HORIZON_BIT != 0
     if kept == 0:
         facts[_ACTION] = _EMPTIED if stays else _DROPPED
         if stays:
             _finish_batch(
-                data, position, out, at, 61, attributes & 0x38, -1, int64_at(data, position + MAX_TIMESTAMP_AT), 0
+                data,
+                position,
+                out,
+                at,
+                BATCH_OVERHEAD,
+                attributes & _KEPT_BITS,
+                -1,
+                int64_at(data, position + MAX_TIMESTAMP_AT),
+                0,
             )
-        return 61 if stays else 0
+        return BATCH_OVERHEAD if stays else 0
     if kept == int32_at(data, position + RECORDS_COUNT_AT) and (has_horizon or not tombstone):
         facts[_ACTION] = _VERBATIM
         copy(out, at, data, position, size)
@@ -379,7 +400,7 @@ def _filter_batch(
     if out.shape[0] - facts[_OUTPUT] < room or facts[_INDEX_ROWS] >= index_rows.shape[0]:
         return _OUTPUT_FULL, room
     last = int64_at(data, position) + int32_at(data, position + LAST_OFFSET_DELTA_AT)
-    transactional = int16_at(data, position + ATTRIBUTES_AT) & 0x10 != 0
+    transactional = int16_at(data, position + ATTRIBUTES_AT) & TRANSACTIONAL_BIT != 0
     aborts = transactional and is_aborted(data, position, last, aborted)
     if transactional and not aborts and not note_producer(int64_at(data, position + PRODUCER_ID_AT), seen, facts):
         return _SEEN_FULL, size

@@ -11,16 +11,19 @@ from seglog.records.batch import (
     ATTRIBUTES_AT,
     BASE_SEQUENCE_AT,
     BASE_TIMESTAMP_AT,
+    BATCH_OVERHEAD,
     CRC_AT,
     CRC_START,
     LAST_OFFSET_DELTA_AT,
     LEADER_EPOCH_AT,
     LENGTH_AT,
+    LOG_OVERHEAD,
     MAGIC_POSITION,
     MAX_TIMESTAMP_AT,
     PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
     RECORDS_COUNT_AT,
+    TIMESTAMP_TYPE_BIT,
 )
 from seglog.records.intrinsics import I64, U8, copy, crc32c, inlined, kernel, put8, put16, put32, put64
 
@@ -41,7 +44,6 @@ HEADER_FIELDS: Final = (
 _BASE_OFFSET, _LEADER_EPOCH, _ATTRIBUTES, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _APPEND_TIME = range(
     len(HEADER_FIELDS)
 )
-_OVERHEAD: Final = 61
 
 
 @inlined
@@ -112,7 +114,7 @@ def cut_batches(
         if batch >= 0:
             body = fixed + varint_size(timestamps[row] - cuts[batch, _BASE_TIMESTAMP]) + varint_size(count)
             whole = varint_size(body) + body
-        if batch < 0 or _OVERHEAD + size + whole > limit or count == 0x7FFFFFFF:
+        if batch < 0 or BATCH_OVERHEAD + size + whole > limit or count == 0x7FFFFFFF:
             body = fixed + 2
             whole = varint_size(body) + body
             batch += 1
@@ -131,10 +133,10 @@ def cut_batches(
 
 @inlined
 def _put_header(out: U8, at: int, cuts: I64, batch: int, common: I64) -> None:
-    append = common[_ATTRIBUTES] & 8 != 0
+    append = common[_ATTRIBUTES] & TIMESTAMP_TYPE_BIT != 0
     row = cuts[batch, _ROW]
     put64(out, at, common[_BASE_OFFSET] + row)
-    put32(out, at + LENGTH_AT, cuts[batch, _SIZE] + _OVERHEAD - 12)
+    put32(out, at + LENGTH_AT, cuts[batch, _SIZE] + BATCH_OVERHEAD - LOG_OVERHEAD)
     put32(out, at + LEADER_EPOCH_AT, common[_LEADER_EPOCH])
     put8(out, at + MAGIC_POSITION, 2)
     put16(out, at + ATTRIBUTES_AT, common[_ATTRIBUTES])
@@ -188,7 +190,7 @@ def write_batches(
     """
     for batch in range(cuts.shape[0]):
         start = cuts[batch, _POSITION]
-        at = start + _OVERHEAD
+        at = start + BATCH_OVERHEAD
         _put_header(out, start, cuts, batch, common)
         first = cuts[batch, _ROW]
         for delta in range(cuts[batch, _COUNT]):

@@ -14,13 +14,19 @@ import numpy as np
 
 from seglog.records.batch import (
     ATTRIBUTES_AT,
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_BIT,
     CRC_AT,
     CRC_START,
     LAST_OFFSET_DELTA_AT,
     LENGTH_AT,
+    LOG_OVERHEAD,
     MAGIC_POSITION,
+    MIN_ENTRY,
     PRODUCER_ID_AT,
     RECORDS_COUNT_AT,
+    TRANSACTIONAL_BIT,
 )
 from seglog.records.batch_kernels import MIN_RECORD, overflows, read_record
 from seglog.records.intrinsics import (
@@ -78,13 +84,12 @@ _U: Any = np.uint64
 @inlined
 def look(data: U8, position: int, end: int, check_crc: int) -> tuple[int, int]:
     """(why the batch at ``position`` is not for a kernel, or -1; its size). END: fewer bytes are left than it has."""
-    if end - position < 17:
+    if end - position <= MAGIC_POSITION:
         return _END, 0
-    length = int32_at(data, position + LENGTH_AT)
+    size = int32_at(data, position + LENGTH_AT) + LOG_OVERHEAD
     magic = int8_at(data, position + MAGIC_POSITION)
-    if magic < 0 or magic > 2 or length < (49 if magic == 2 else 14):
+    if magic < 0 or magic > 2 or size < (BATCH_OVERHEAD if magic == 2 else MIN_ENTRY):
         return _BAD_HEADER, 0
-    size = length + 12
     if size > end - position:
         return _END, size
     if magic < 2:
@@ -96,12 +101,12 @@ def look(data: U8, position: int, end: int, check_crc: int) -> tuple[int, int]:
     count = int32_at(data, position + RECORDS_COUNT_AT)
     if offset < 0 or delta < 0 or count < 0 or overflows(offset, delta):
         return _BAD_HEADER, size
-    if count * MIN_RECORD > size - 61 and int16_at(data, position + ATTRIBUTES_AT) & 7 == 0:
+    if count * MIN_RECORD > size - BATCH_OVERHEAD and int16_at(data, position + ATTRIBUTES_AT) & CODEC_MASK == 0:
         return _BAD_HEADER, size
     attributes = int16_at(data, position + ATTRIBUTES_AT)
-    if attributes & 0x20 != 0:
+    if attributes & CONTROL_BIT != 0:
         return _CONTROL, size
-    if attributes & 7 != 0 and count > 0:
+    if attributes & CODEC_MASK != 0 and count > 0:
         return _COMPRESSED, size
     return -1, size
 
@@ -177,7 +182,7 @@ def _map_batch(data: U8, position: int, size: int, facts: I64, table: U64, scrat
     base = int64_at(data, position)
     count = as_int(int32_at(data, position + RECORDS_COUNT_AT))
     stop = position + size
-    at = position + 61
+    at = position + BATCH_OVERHEAD
     previous = -1
     while count > 0:
         read = min(count, BLOCK)
@@ -202,7 +207,7 @@ def _ask_for_batch(
     count = as_int(int32_at(data, position + RECORDS_COUNT_AT))
     stop = position + size
     base = int64_at(data, position)
-    at, previous, row = _read_block(data, position + 61, stop, count, base, -1, facts, table, scratch, row)
+    at, previous, row = _read_block(data, position + BATCH_OVERHEAD, stop, count, base, -1, facts, table, scratch, row)
     if at != stop or previous > int32_at(data, position + LAST_OFFSET_DELTA_AT):
         return _BAD_RECORD, row
     facts[_READ] += count
@@ -237,7 +242,7 @@ def map_batches(
         if _must_grow(facts, rows + count):
             halt = _GROW
             break
-        transactional = int16_at(data, position + ATTRIBUTES_AT) & 0x10 != 0
+        transactional = int16_at(data, position + ATTRIBUTES_AT) & TRANSACTIONAL_BIT != 0
         if transactional and is_aborted(data, position, last, aborted):
             facts[_READ] += count
         elif transactional and not note_producer(int64_at(data, position + PRODUCER_ID_AT), seen, facts):

@@ -9,7 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from seglog.records.batch import ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, PRODUCER_ID_AT, RECORDS_COUNT_AT
+from seglog.records.batch import (
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD,
+    LAST_OFFSET_DELTA_AT,
+    PRODUCER_ID_AT,
+    RECORDS_COUNT_AT,
+    TRANSACTIONAL_BIT,
+)
 from seglog.records.batch_kernels import read_record
 from seglog.records.intrinsics import I64, U8, as_int, inlined, int16_at, int32_at, int64_at, kernel
 from seglog.records.map_kernels import is_aborted, look, note_producer
@@ -59,12 +66,12 @@ def list_keys(
         row = facts[_ENTRIES]
         if row + count > rows.shape[0]:
             return position, _GROW, size
-        transactional = int16_at(data, position + ATTRIBUTES_AT) & 0x10 != 0
+        transactional = int16_at(data, position + ATTRIBUTES_AT) & TRANSACTIONAL_BIT != 0
         aborts = transactional and is_aborted(data, position, base + limit, aborted)
         if transactional and not aborts and not note_producer(int64_at(data, position + PRODUCER_ID_AT), seen, facts):
             return position, _SEEN_FULL, size
         if not aborts:
-            at = position + 61
+            at = position + BATCH_OVERHEAD
             stop = position + size
             previous = -1
             for _ in range(count):
