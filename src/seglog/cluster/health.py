@@ -125,7 +125,9 @@ def _no_leader(seen: ClusterStatus) -> Iterator[HealthFinding]:
             "the cluster has no controller: no leader is elected",
             "if this lasts, check the brokers' logs, and whether they reach the metadata store",
         )
-    for nodes, places in _grouped((_who_has_all(one), one) for one in seen.partitions if one.leader is None):
+    for nodes, places in _grouped(
+        (tuple(sorted({*one.isr, *one.elr})), one) for one in seen.partitions if one.leader is None
+    ):
         if not nodes:
             yield from _only_last_known(seen, places)
             continue
@@ -177,10 +179,6 @@ def _cuts_refused(seen: ClusterStatus) -> Iterator[HealthFinding]:
                     f"--node {one.leader} it saves a copy and truncates them",
                     (one.place,),
                 )
-
-
-def _who_has_all(partition: PartitionStatus) -> tuple[int, ...]:
-    return tuple(sorted({*partition.isr, *partition.elr}))
 
 
 def _too_few_in_sync(seen: ClusterStatus) -> Iterator[HealthFinding]:

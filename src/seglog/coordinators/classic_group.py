@@ -253,8 +253,8 @@ class ClassicGroup:
     def prepare_or_complete(self, result: GroupResult, reason: str) -> None:
         if GroupState.PREPARING in NEXT[self.state]:
             self.prepare(result, reason)
-        else:
-            self.maybe_complete_join(result)
+        elif self.state is GroupState.PREPARING and self.previous is not GroupState.EMPTY and self.members.all_joined:
+            self._complete_join(result)
 
     def prepare(self, result: GroupResult, reason: str) -> None:
         """Begin a rebalance: all members must join again."""
@@ -264,7 +264,8 @@ class ClassicGroup:
         )
         if self.state is GroupState.COMPLETING:
             self.assign({}, ErrorCode.REBALANCE_IN_PROGRESS, result)
-        self._stop_sync()
+        self.members.pending_sync.clear()
+        self.sync_deadline = None
         is_initial = self.state is GroupState.EMPTY
         self.go(GroupState.PREPARING, result.now)
         if is_initial:
@@ -275,10 +276,6 @@ class ClassicGroup:
             self._complete_join(result)
         else:
             self._end_rebalance_at(_Joining(result.now.monotonic + self.members.rebalance_timeout))
-
-    def maybe_complete_join(self, result: GroupResult) -> None:
-        if self.state is GroupState.PREPARING and self.previous is not GroupState.EMPTY and self.members.all_joined:
-            self._complete_join(result)
 
     def _complete_join(self, result: GroupResult) -> None:
         """Remove dynamic members that have not joined; the others form the next generation."""
@@ -322,10 +319,6 @@ class ClassicGroup:
         self.subscribed = None
         if self.protocol_type == CONSUMER and (self.protocol is not None or not self.members):
             self.subscribed = subscribed_topics(member.metadata(self.protocol) for member in self.members)
-
-    def _stop_sync(self) -> None:
-        self.members.pending_sync.clear()
-        self.sync_deadline = None
 
     def remove(self, member_id: str, result: GroupResult) -> None:
         """Remove a member and answer what it waits for; if it is alive, it joins again."""

@@ -36,19 +36,6 @@ class CoordinatorContext:
     """``is_replayed``: all records are read. ``is_loaded``: these are committed too, and requests are served.
     ``timers`` are those of groups, with the deadlines they are set for."""
 
-    __slots__ = (
-        "_clock",
-        "_deleted_topics",
-        "_is_over",
-        "_settings",
-        "is_loaded",
-        "is_replayed",
-        "leader_epoch",
-        "partition",
-        "shard",
-        "timers",
-    )
-
     def __init__(self, partition: Replica, limits: GroupLimits, settings: GroupSettings, clock: Clock) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch

@@ -109,14 +109,12 @@ def encode_key(key: Key) -> bytes:
     return _INT16.pack(_GROUP_KEY) + _string(key.group)
 
 
-def encode_value(value: OffsetAndMetadata | GroupMetadataValue) -> bytes:
-    return _encode_commit(value) if isinstance(value, OffsetAndMetadata) else _encode_group(value)
-
-
 def encode(entry: GroupRecord) -> tuple[bytes, bytes | None]:
     """Return the record's key and value."""
     key, value = entry
-    return encode_key(key), None if value is None else encode_value(value)
+    if value is None:
+        return encode_key(key), None
+    return encode_key(key), _encode_commit(value) if isinstance(value, OffsetAndMetadata) else _encode_group(value)
 
 
 def _encode_commit(value: OffsetAndMetadata) -> bytes:

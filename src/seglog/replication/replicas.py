@@ -564,14 +564,12 @@ class Replicas:
 
     def to_hand_over(self) -> list[Replica]:
         """Return the partitions that this broker leads and another one could: it is in sync and not stopping."""
-        return [replica for replica in self._by_key.values() if self._has_heirs(replica)]
-
-    def _has_heirs(self, replica: Replica) -> bool:
-        if replica.progress is None:
-            return False
-        brokers = self._view.brokers
-        others = [node for node in replica.progress.state.isr_nodes if node != self._node_id and node in brokers]
-        return any(not brokers[node].is_stopping for node in others)
+        others = {node for node, broker in self._view.brokers.items() if not broker.is_stopping} - {self._node_id}
+        return [
+            replica
+            for replica in self._by_key.values()
+            if replica.progress is not None and not others.isdisjoint(replica.progress.state.isr_nodes)
+        ]
 
 
 def _cut_saved(replica: Replica, saved: SavedCut) -> None:
