@@ -16,7 +16,7 @@ from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
-from seglog.storage.directory import log_dirs_opening
+from seglog.storage.directory import log_dirs
 from seglog.storage.directory import loss_evidence as life
 from seglog.storage.directory.cluster_mark import read_marks, write_mark
 from seglog.storage.directory.log_dir import LogDir
@@ -379,8 +379,8 @@ def _full_is_absent(patch: Patch) -> None:
     def is_of_the_disk(error: SeglogError) -> bool:
         return honest(error) or isinstance(error, LogDirFullError)
 
-    honest = log_dirs_opening._is_of_the_disk
-    patch.setattr(log_dirs_opening, "_is_of_the_disk", is_of_the_disk)
+    honest = log_dirs._is_of_the_disk
+    patch.setattr(log_dirs, "_is_of_the_disk", is_of_the_disk)
 
 
 def _full_for_ever(patch: Patch) -> None:

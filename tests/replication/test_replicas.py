@@ -34,7 +34,7 @@ from seglog.core.errors import CutRefusedError, NotLeaderError
 from seglog.core.types import TopicPartition
 from seglog.replication.fetchers import Fetchers
 from seglog.replication.replica import NOT_LEADER_OR_FOLLOWER, Replica, ReplicaAnswer, ReplicaFetch
-from seglog.storage.directory.loss_evidence import Kept
+from seglog.storage.directory.loss_evidence import LogEvidence
 from seglog.storage.log.epochs import EpochEnd
 from tests.cluster.faulty import AFTER, BEFORE
 from tests.replication.brokers import Node, cluster, is_whole
@@ -434,7 +434,7 @@ def test_log_that_is_emptied_at_an_empty_leader_is_saved_first(tmp_path: Path) -
 
 def test_replica_reports_what_it_has_once_and_only_if_it_is_asked(tmp_path: Path) -> None:
     disk, replica, _ = _follower(tmp_path, 3)
-    kept = Kept("disk", 1, 10)
+    kept = LogEvidence("disk", 1, 10)
     led = PartitionState(replicas=(1, 2), leader=2, leader_epoch=1, isr=(FOLLOWER,))
     leaderless = PartitionState(replicas=(1, 2), leader=NO_LEADER, leader_epoch=2, isr=(), elr=(FOLLOWER,))
     assert replica.report(VersionedState(led, replica.version), LEADER, kept) is None

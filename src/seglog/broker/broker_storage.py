@@ -33,8 +33,7 @@ from seglog.core.errors import InvalidConfigError
 from seglog.storage.directory.cluster_mark import ClusterMark, check_marks, check_unmarked, read_marks
 from seglog.storage.directory.contents import resolve
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.directory.log_dirs import LogDirs
-from seglog.storage.directory.log_dirs_opening import cluster_of, resolve_all
+from seglog.storage.directory.log_dirs import LogDirs, cluster_of, resolve_all
 from seglog.storage.formats.checkpoints import new_cluster_id
 from seglog.storage.formats.paths import FORMER_STORE, STORE
 

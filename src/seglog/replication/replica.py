@@ -40,7 +40,7 @@ from seglog.replication.progress import FetchTimes, Progress
 from seglog.replication.truncation import start_of_reading, truncation_point
 from seglog.replication.waiters import GrowthListener
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.directory.loss_evidence import Kept
+from seglog.storage.directory.loss_evidence import LogEvidence
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.epochs import EpochEnd
 from seglog.storage.log.log import Appended, Log
@@ -316,7 +316,7 @@ class Replica:
             f"too few in-sync replicas fetch from it"
         )
 
-    def report(self, stored: VersionedState, me: Member, kept: Kept) -> PartitionState | None:
+    def report(self, stored: VersionedState, me: Member, kept: LogEvidence) -> PartitionState | None:
         """Return the state with this replica's evidence, to be written by compare-and-set. None if there is nothing to
         report: the partition has a leader whose log this replica accepts, the state has the evidence already, or the
         replica has not taken the state over yet."""
@@ -327,7 +327,7 @@ class Replica:
         evidence = self._evidence(me, kept)
         return None if state.evidence_of(me.node_id) == evidence else with_evidence(state, evidence)
 
-    def _evidence(self, me: Member, kept: Kept) -> Evidence:
+    def _evidence(self, me: Member, kept: LogEvidence) -> Evidence:
         log = self.log
         start, end = log.log_start_offset, log.log_end_offset
         return Evidence(

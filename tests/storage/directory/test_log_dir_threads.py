@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_one_of_logs_is_left_as_it_is(tmp_path: Path)
     with pytest.raises(InvalidLogDirError, match="web-0 is the directory of a partition"):
         LogDir.open(tmp_path / "logs" / "web-0")
     assert sorted(os.listdir(tmp_path / "logs" / "web-0")) == before
-    with pytest.raises(InvalidLogDirError, match="empty path"):
+    with pytest.raises(InvalidLogDirError, match="path of a log directory is empty"):
         LogDir.open("")
 
 

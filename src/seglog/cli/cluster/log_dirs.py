@@ -14,7 +14,7 @@ from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs, OsFs, remove_tree
 from seglog.storage.directory.cluster_mark import leave_cluster
 from seglog.storage.directory.contents import deleted_name, resolve
-from seglog.storage.directory.strays import FoundStray, find_strays, size_of
+from seglog.storage.directory.strays import StrayDirectory, find_strays, size_of
 from seglog.storage.formats.checkpoints import encode_id, new_id
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR...", help="Log directories.", show_default=False)]
@@ -65,7 +65,7 @@ def _there(fs: Fs, path: str) -> str:
     return resolved
 
 
-def _remove(fs: Fs, found: FoundStray) -> None:
+def _remove(fs: Fs, found: StrayDirectory) -> None:
     """Rename the stray first, so that a broker that takes it back at the same time finds all of it or nothing."""
     log_dir = os.path.dirname(found.path)
     target = os.path.join(log_dir, deleted_name(found.stray.partition, new_id(SystemRandom())))
@@ -74,7 +74,7 @@ def _remove(fs: Fs, found: FoundStray) -> None:
     remove_tree(fs, target)
 
 
-def _print(rows: list[tuple[FoundStray, int]], removed: set[str], *, json: bool) -> None:
+def _print(rows: list[tuple[StrayDirectory, int]], removed: set[str], *, json: bool) -> None:
     with Out() as out:
         if json:
             for one, size in rows:

@@ -1,6 +1,6 @@
-"""Carrying out an adoption that is committed (`seglog.storage.adopt`).
+"""Finishes a committed adoption (`seglog.storage.adopt`), and removes the staging of jobs.
 
-A job counts once its manifest is written: whatever stops the process then, the next opening does the rest.
+A job is committed when its manifest is written. If the process ends then, the next opening finishes the job.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from seglog.storage.formats.paths import ADOPT_MANIFEST, OWN_DIRECTORY
 from seglog.storage.log.adoption import carry_out
 
 STAGING: Final = "staging"
-"""In a partition's ``.seglog``; repair has files of its own in it, jobs have directories."""
+"""The directory in a partition's ``.seglog``; repair has files in it, each job a directory."""
 _logger = logging.getLogger("seglog")
 
 
 def roll_forward(catalog: Catalog) -> None:
-    """Complete what `adopt` had begun when the process ended; called when a log directory is opened.
+    """Finish an interrupted adoption; called when a log directory is opened.
 
-    What belongs to a refused partition waits until that is repaired; to a deleted topic, is forgotten. Raises
-    `InvalidLogDirError` where somebody else has written to a log in between, `CorruptCheckpointError` where the
-    manifest or the ledger cannot be read.
+    Parts for a partition that did not load wait until it is repaired; parts for a deleted topic are dropped. Raises
+    `InvalidLogDirError` if another program has written to a log meanwhile, `CorruptCheckpointError` if the manifest or
+    the ledger cannot be read.
     """
     manifest = read_manifest(catalog.fs, catalog.path)
     if manifest is None:
@@ -52,14 +52,14 @@ def roll_forward(catalog: Catalog) -> None:
         elif len(waiting) < len(manifest.partitions):
             write_manifest(catalog.fs, catalog.path, manifest._replace(partitions=tuple(waiting)))
     for plan in waiting:
-        _logger.error("%s is refused and lacks what job %s has for it", plan.topic_partition, manifest.job)
+        _logger.error("%s did not load and lacks the records of job %s", plan.topic_partition, manifest.job)
 
 
 def conclude(catalog: Catalog, manifest: Manifest, ledger: Ledger) -> None:
-    """Steps 5 and 6. From the ledger on the manifest says nothing any more, also if a crash brings it back."""
+    """Steps 5 and 6. Once the ledger has the job, the manifest is void, also if a crash restores it."""
     fs, path = catalog.fs, catalog.path
     if any(item.mode is Mode.SEGMENT for plan in manifest.partitions for item in plan.items):
-        catalog.checkpoints.write_recovery_points()  # or the next start would check what is on the disk for sure
+        catalog.checkpoints.write_recovery_points()  # or the next start would check segments that are on the disk
     ledger.note(manifest.application, manifest.number)
     ledger.note_inputs(manifest.application, manifest.number, manifest.inputs, manifest.digest)
     write_ledger(fs, path, ledger)
@@ -88,7 +88,7 @@ def remove_staging(catalog: Catalog, job: str) -> None:
 
 
 def remove_quietly(fs: Fs, path: str) -> None:
-    """Delete a job's catalog. A task that nobody waits for may still be writing there: then orphans are left."""
+    """Delete a job's directory. If an abandoned task still writes there, orphans are left."""
     try:
         remove_tree(fs, path)
     except OSError as error:

@@ -29,10 +29,10 @@ from seglog.core.ground import Ground
 from seglog.core.settings import unknown
 from seglog.core.types import MAX_INT64, TopicPartition, validate_topic
 from seglog.core.worker import Worker
-from seglog.storage.directory.contents import Listing, deleted_name, is_aside_of
+from seglog.storage.directory.contents import DirectoryListing, deleted_name, is_aside_of
 from seglog.storage.directory.loading import PartitionLoaded
 from seglog.storage.directory.offset_checkpoints import OffsetCheckpoints
-from seglog.storage.directory.strays import FoundStray, Stray, find_strays, forget_stray, stray_name, write_stray
+from seglog.storage.directory.strays import Stray, StrayDirectory, find_strays, forget_stray, stray_name, write_stray
 from seglog.storage.formats.checkpoints import (
     encode_id,
     encode_partition_metadata,
@@ -81,9 +81,9 @@ class ReplicaSpec(NamedTuple):
         return TopicPartition(self.topic, self.number)
 
 
-def best_strays(found: Iterable[FoundStray]) -> dict[tuple[UUID, int], FoundStray]:
+def best_strays(found: Iterable[StrayDirectory]) -> dict[tuple[UUID, int], StrayDirectory]:
     """Of each partition the stray that goes furthest: by the epoch of its last batch, then by its end."""
-    best: dict[tuple[UUID, int], FoundStray] = {}
+    best: dict[tuple[UUID, int], StrayDirectory] = {}
     for one in sorted(found, key=lambda one: (one.stray.leader_epoch, one.stray.log_end)):
         if one.stray.topic_id is not None:
             best[one.stray.topic_id, one.stray.partition.partition] = one
@@ -139,7 +139,7 @@ class Catalog:
         """All partitions of a topic, refused ones too."""
         return sorted(one for one in (*self.logs, *self.refused) if one.topic == name)
 
-    def strays(self) -> list[FoundStray]:
+    def strays(self) -> list[StrayDirectory]:
         """What was set aside and is kept: see `seglog.storage.directory.strays`."""
         return list(find_strays(self.fs, self.path))
 
@@ -459,7 +459,7 @@ class Catalog:
             if found is not None and found.stray.partition == partition:
                 self._take_back(found)
 
-    def _take_back(self, found: FoundStray) -> None:
+    def _take_back(self, found: StrayDirectory) -> None:
         """Serve a stray again, as what it was. A log that cannot be opened is `LogDir.refused`, as at a start."""
         partition, stray = found.stray.partition, found.stray
         for log in [log for log in self.deleted if log.path == found.path]:
@@ -479,7 +479,7 @@ class Catalog:
         forget_stray(self.fs, target)
         _logger.warning("%s is named by the cluster again: %s was taken back", partition, found.path)
 
-    def remove_strays(self, topic_ids: Set[UUID]) -> list[FoundStray]:
+    def remove_strays(self, topic_ids: Set[UUID]) -> list[StrayDirectory]:
         """See `LogDir.remove_strays`."""
         gone = [one for one in self.strays() if one.stray.topic_id in topic_ids]
         with self.health.guard():
@@ -647,7 +647,7 @@ class Catalog:
 
     # After a crash
 
-    def finish_changes(self, found: Listing) -> list[TopicPartition]:
+    def finish_changes(self, found: DirectoryListing) -> list[TopicPartition]:
         """Complete what was begun: deletions, and creations. Returns the partitions that are to be loaded.
 
         A directory that is missing although its log had data is refused, not made anew.
@@ -679,7 +679,7 @@ class Catalog:
             self._write_entries({topic: entry for topic, entry in self.entries.items() if topic in there})
         return sorted([*kept, *made])
 
-    def _missing_from(self, found: Listing, had_data: Set[TopicPartition]) -> list[TopicPartition]:
+    def _missing_from(self, found: DirectoryListing, had_data: Set[TopicPartition]) -> list[TopicPartition]:
         """Partitions that should be there. Of a cluster's topic: those that a checkpoint names, unless their files were
         just set aside."""
         local = {

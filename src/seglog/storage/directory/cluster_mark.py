@@ -1,14 +1,14 @@
-"""``seglog.cluster``: the cluster and the node that a log directory belongs to, and how far it has seen their history.
+"""``seglog.cluster``: the cluster and node that a log directory belongs to, and the last history that it has seen.
 
-A broker of a cluster writes it into each of its directories before it uses them. A directory with this mark is served
-by that node of that cluster only: whoever else appended to it would make replicas differ under one leader epoch. One
-regular file, which Kafka passes over; JSON, written atomically::
+A broker of a cluster writes the file into each of its directories before it uses them. Only that node of that cluster
+may serve the directory: appends by another broker would make replicas differ in one leader epoch. It is one regular
+file, which Kafka ignores; JSON, written atomically::
 
     {"version": 1, "cluster": "xtzWWN4bTjitpL3kfd9s5g", "node": 2, "generation": 1234, "epoch": 17}
 
 ``generation`` is the highest generation of the metadata store that this broker has acted on, ``epoch`` the last epoch
-in which it was registered (`seglog.cluster.generation`). A directory of the first release has no such file: where
-``seglog.life`` is, a cluster has used it, and ``meta.properties`` says which.
+in which it was registered (`seglog.cluster.generation`). The first release did not write the file: a directory with
+``seglog.life`` belongs to the cluster in ``meta.properties``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION: Final = 1
 
 
 class ClusterMark(NamedTuple):
-    """Whose a directory is. ``generation`` is -1 and ``broker_epoch`` 0 where nothing was written down yet."""
+    """The owner of a directory. ``generation`` is -1 and ``broker_epoch`` 0 if none was recorded yet."""
 
     cluster_id: str
     node_id: int
@@ -48,7 +48,7 @@ def encode_mark(mark: ClusterMark) -> bytes:
 
 
 def decode_mark(data: bytes, file: str | None = None) -> ClusterMark:
-    """`CorruptCheckpointError`: a later seglog has written it, or it is damaged. It does not mean that there is none.
+    """Decode the file. `CorruptCheckpointError` if it is damaged, or a later seglog has written it.
 
     >>> decode_mark(encode_mark(ClusterMark("xtz", 2, 1234, 17)))
     ClusterMark(cluster_id='xtz', node_id=2, generation=1234, broker_epoch=17)
@@ -63,7 +63,7 @@ def decode_mark(data: bytes, file: str | None = None) -> ClusterMark:
 
 
 def read_mark(fs: Fs, path: str) -> ClusterMark | None:
-    """Of the log directory at ``path``; None if no cluster of seglog has used it. `CorruptCheckpointError`."""
+    """The mark of the log directory at ``path``; None if no seglog cluster has used it. `CorruptCheckpointError`."""
     file = os.path.join(path, CLUSTER_MARK)
     try:
         return decode_mark(fs.read(file), file)
@@ -78,7 +78,7 @@ def read_mark(fs: Fs, path: str) -> ClusterMark | None:
 
 
 def has_mark(fs: Fs, path: str, mark: ClusterMark) -> bool:
-    """Whether exactly this mark is written there."""
+    """Whether the directory has exactly this mark."""
     try:
         return fs.read(os.path.join(path, CLUSTER_MARK)) == encode_mark(mark)
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def write_mark(fs: Fs, path: str, mark: ClusterMark) -> None:
 
 
 def read_marks(fs: Fs, paths: Iterable[str]) -> dict[str, ClusterMark]:
-    """Those that there are, by path. A disk that cannot be read has none: that is found out when it is opened."""
+    """The marks of those directories that have one, by path. A disk that cannot be read is skipped."""
     found = {}
     for path in paths:
         try:
@@ -103,7 +103,7 @@ def read_marks(fs: Fs, paths: Iterable[str]) -> dict[str, ClusterMark]:
 
 
 def check_unmarked(fs: Fs, paths: Iterable[str]) -> None:
-    """`InvalidLogDirError` if a cluster has used one of these directories. Nothing is written."""
+    """Raise `InvalidLogDirError` if a cluster has used one of these directories. Writes nothing."""
     for path, mark in read_marks(fs, paths).items():
         raise InvalidLogDirError(
             f"{path} belongs to node {mark.node_id} of cluster {mark.cluster_id}: served alone, its logs would part "
@@ -113,7 +113,7 @@ def check_unmarked(fs: Fs, paths: Iterable[str]) -> None:
 
 
 def check_marks(marks: Mapping[str, ClusterMark], *, cluster_id: str, node_id: int, store: str) -> None:
-    """`InvalidLogDirError` if one of these directories belongs to another cluster or node. Nothing is written."""
+    """Raise `InvalidLogDirError` if one of these directories belongs to another cluster or node. Writes nothing."""
     for path, mark in marks.items():
         if mark.cluster_id != cluster_id:
             raise InvalidLogDirError(
@@ -128,10 +128,10 @@ def check_marks(marks: Mapping[str, ClusterMark], *, cluster_id: str, node_id: i
 
 
 def leave_cluster(fs: Fs, paths: Sequence[str], *, rng: Random, now_ms: int) -> list[ClusterMark]:
-    """Take directories out of their cluster, all into one new cluster id; what they were.
+    """Remove directories from their cluster, give all of them one new cluster id, and return their former marks.
 
-    They keep their topics. Their cluster does not take them back: what is appended to them now, no other replica has.
-    `InvalidLogDirError` for one that has no mark; `LogDirInUseError`.
+    They keep their topics. They must not rejoin their cluster: other replicas do not have their new records.
+    `InvalidLogDirError` if one has no mark; `LogDirInUseError`.
     """
     marks = read_marks(fs, paths)
     for path in paths:
@@ -144,7 +144,7 @@ def leave_cluster(fs: Fs, paths: Sequence[str], *, rng: Random, now_ms: int) -> 
             meta = read_meta_properties(fs, path)
             if meta is not None:
                 write_meta_properties(fs, path, meta._replace(cluster_id=cluster_id), now_ms)
-            for name in (LIFE, CLUSTER_MARK):  # the mark last: until it goes, nobody serves it alone
+            for name in (LIFE, CLUSTER_MARK):  # the mark last: with it, no broker serves the directory alone
                 if fs.exists(os.path.join(path, name)):
                     fs.unlink(os.path.join(path, name))
             fs.fsync_dir(path)

@@ -1,4 +1,4 @@
-"""What a log directory is made of: may it be opened, what lies in it, whose is it, what do its checkpoints say."""
+"""The contents of a log directory before it is opened: its path, mode, subdirectories and ``meta.properties``."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ from seglog.storage.formats.paths import (
 
 _CLUSTER_METADATA: Final = "__cluster_metadata"
 _REMOTE_INDEXES: Final = "remote-log-index-cache"
-"""Directories of a broker of Kafka's that are no partitions of a topic; its log manager passes over them too."""
+"""Directories of a Kafka broker that are not partitions; its log manager ignores them too."""
 _WORLD_WRITABLE: Final = 0o002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """The directories in a log directory: partitions, and names of those that wait to be removed or are kept as
-    strays."""
+class DirectoryListing:
+    """The directories in a log directory: partitions, and the names of deleted partitions and of strays."""
 
     partitions: list[TopicPartition]
     deleted: list[str]
@@ -44,15 +43,15 @@ class Listing:
 
 
 def resolve(path: str | os.PathLike[str]) -> str:
-    """The directory that ``path`` stands for, symbolic links followed this once."""
+    """The real path of a log directory. Symbolic links are followed here only."""
     given = os.fspath(path)
     if not given:
-        raise InvalidLogDirError("an empty path is no log directory")
+        raise InvalidLogDirError("the path of a log directory is empty")
     return os.path.realpath(given)
 
 
 def make_directory(fs: Fs, path: str, *, create: bool) -> None:
-    """Make sure that there is a directory at ``path`` which not everyone may write to."""
+    """Make the directory at ``path`` unless it exists; `InvalidLogDirError` if that is not a directory."""
     if not fs.exists(path):
         if not create:
             raise InvalidLogDirError(f"{path} does not exist")
@@ -74,7 +73,7 @@ def check_mode(fs: Fs, path: str) -> None:
 
 
 def check_fresh(fs: Fs, path: str) -> None:
-    """Leave a directory that was never opened as it is, without even a ``.lock``, if it cannot be a log directory."""
+    """Check a directory that was never opened, so that nothing is written into one that is not a log directory."""
     if fs.exists(os.path.join(path, LOCK)):
         return
     list_entries(fs, path)
@@ -84,16 +83,18 @@ def check_fresh(fs: Fs, path: str) -> None:
         )
 
 
-def list_entries(fs: Fs, path: str) -> Listing:
-    """Look through a log directory. A directory that is none of Kafka's is refused by its name, as Kafka does.
+def list_entries(fs: Fs, path: str) -> DirectoryListing:
+    """List a log directory. Regular files of any name are ignored.
 
-    Regular files of any name are passed over. Raises `InvalidLogDirError`.
+    Raises `InvalidLogDirError` for a directory that is not Kafka's, by its name, as Kafka does.
     """
     partitions, deleted, strays = [], [], []
     for name in fs.listdir(path):
         found = fs.stat(os.path.join(path, name))
         if found.is_symlink:
-            raise InvalidLogDirError(f"{os.path.join(path, name)} is a symbolic link: none is followed in here")
+            raise InvalidLogDirError(
+                f"{os.path.join(path, name)} is a symbolic link: a log directory must not contain any"
+            )
         if not found.is_dir or name == _REMOTE_INDEXES:
             continue
         if is_set_aside(name):
@@ -110,11 +111,11 @@ def list_entries(fs: Fs, path: str) -> Listing:
             )
         if partition.topic != _CLUSTER_METADATA:
             partitions.append(partition)
-    return Listing(partitions=sorted(partitions), deleted=deleted, strays=strays)
+    return DirectoryListing(partitions=sorted(partitions), deleted=deleted, strays=strays)
 
 
 def deleted_name(partition: TopicPartition, unique: UUID) -> str:
-    """The name that a partition's directory gets when its topic is deleted, at most 255 characters long.
+    """The name of a partition's directory after its topic is deleted, at most 255 characters.
 
     >>> deleted_name(TopicPartition("web", 3), UUID(int=5))
     'web-3.00000000000000000000000000000005-delete'
@@ -123,7 +124,7 @@ def deleted_name(partition: TopicPartition, unique: UUID) -> str:
 
 
 def is_aside_of(name: str, partition: TopicPartition) -> bool:
-    """Whether the name of a deleted or stray directory may have been made of this partition's.
+    """Whether a deleted or stray directory may have been this partition's, by its name.
 
     >>> is_aside_of("web-3.00000000000000000000000000000005-delete", TopicPartition("web", 3))
     True
@@ -132,7 +133,7 @@ def is_aside_of(name: str, partition: TopicPartition) -> bool:
 
 
 def read_or_make_meta(ground: Ground, path: str, *, cluster_id: str | None, node_id: int | None) -> MetaProperties:
-    """Whose directory this is; a new one gets the ids given, or random ones. An other owner's is refused."""
+    """Read ``meta.properties``, or write it with the given or random ids. `InvalidLogDirError` if the ids differ."""
     fs, rng = ground.fs, ground.rng
     meta = read_meta_properties(fs, path)
     if meta is None:

@@ -1,4 +1,4 @@
-"""What a log directory does from time to time, at Kafka's intervals: checkpoints, retention, compaction, forgetting."""
+"""The periodic tasks of a log directory, at Kafka's intervals: checkpoints, retention, compaction, expiry."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ _OF_CLEANER: Final = (
     "log_cleaner_io_max_bytes_per_second",
     "log_cleaner_threads",
 )
-"""What the cleaner is told by the broker's configuration (``LogCleaner.ReconfigurableConfigs``)."""
+"""The keys that the cleaner follows while it runs (``LogCleaner.ReconfigurableConfigs``)."""
 
 
 class Housekeeping:
-    """The regular tasks of one directory: ``worker`` does them, and ``cleaner`` compacts. ``compacting`` is held
-    meanwhile."""
+    """The periodic tasks of one directory. ``worker`` runs them; ``cleaner`` compacts, and holds ``compacting``."""
 
     def __init__(self, catalog: Catalog, cleaner: Worker) -> None:
         self.worker = catalog.worker
@@ -44,7 +43,7 @@ class Housekeeping:
         self._cleaning_plan = object()
 
     def begin(self) -> None:
-        """Plan all tasks (``LogManager.startupWithConfigOverrides``; high watermarks: ``ReplicaManager``)."""
+        """Schedule all tasks (``LogManager.startupWithConfigOverrides``; high watermarks: ``ReplicaManager``)."""
         config, checkpoints = self._catalog.config, self._catalog.checkpoints
 
         def plan(delay_ms: int, period_ms: int, task: Callable[[], object]) -> None:
@@ -63,7 +62,7 @@ class Housekeeping:
         self._plan_cleaning(first)
 
     def stop(self) -> None:
-        """Begin nothing more, and let what runs come to its end."""
+        """Start no more tasks, and wait for the running one."""
         self._stopping.set()
         try:
             self.cleaner.stop()
@@ -82,7 +81,7 @@ class Housekeeping:
         return self._stopping.is_set() or self._health.failure is not None
 
     def _look_for_room(self) -> None:
-        """Whether a full disk takes records again: nobody may be appending who would find out."""
+        """Check whether a full disk has room again, also if no client appends."""
         self._health.has_room(self._catalog.clock.monotonic())
 
     def _expire_producers(self) -> None:
@@ -93,7 +92,7 @@ class Housekeeping:
                 log.producers.expire(now_ms, expiration_ms)
 
     def run_retention(self) -> dict[TopicPartition, list[Expired]]:
-        """Delete expired segments of all logs; what went, and why."""
+        """Delete expired segments of all logs; return them with the reasons."""
         gone = {}
         for partition, log in list(self._catalog.logs.items()):
             try:
@@ -111,7 +110,7 @@ class Housekeeping:
     # Compaction
 
     def _plan_cleaning(self, delay_ms: int) -> None:
-        """Clean then, and again after each backoff, until this is called again."""
+        """Clean after ``delay_ms``, and again after each backoff, until this is called again."""
         config = self._catalog.config
         if not (config.log_cleaner_enable and config.log_cleaner_threads):
             return
@@ -127,13 +126,13 @@ class Housekeeping:
         self.cleaner.schedule(delay_ms, clean)
 
     def cleaner_reconfigured(self, before: LogDirConfig) -> None:
-        """As Kafka's: a round that goes on is given up, and the cleaner begins anew (``LogCleaner.reconfigure``)."""
+        """Stop a running round and start the cleaner again, as Kafka does (``LogCleaner.reconfigure``)."""
         if _cleans_otherwise(before, self._catalog.config):
             self._plan_cleaning(0)
 
     def run_compaction(self) -> list[CompactionStats]:
         """Clean the logs that are dirty enough, one round after the other, until close."""
-        from seglog.storage.compaction import log_cleaner  # when it is wanted first: a server is up sooner without it
+        from seglog.storage.compaction import log_cleaner  # loaded at first use: a server starts sooner without it
 
         catalog = self._catalog
         with self.compacting:

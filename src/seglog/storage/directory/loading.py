@@ -1,4 +1,4 @@
-"""Loading all partitions of a log directory, several at a time, before anything is served."""
+"""Loads all partitions of a log directory, several at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class LoadProgress(NamedTuple):
-    """How far loading has come. ``bytes_total`` grows while partitions are looked at: what is to be checked so far."""
+    """The progress of loading. ``bytes_total`` grows with each partition that needs a check."""
 
     partitions_done: int
     partitions_total: int
@@ -36,7 +36,7 @@ class PartitionLoaded(NamedTuple):
 def run_all(
     act: Callable[[Of], Result], items: Sequence[Of], *, threads: int, name: str
 ) -> Iterator[tuple[Of, Callable[[], Result]]]:
-    """Do ``act`` to all ``items``, several at a time: each with what gives its result, or raises what it raised."""
+    """Call ``act`` for all ``items``, several at a time; yield each item with a function that returns or raises."""
     if min(threads, len(items)) <= 1:
         yield from ((item, partial(act, item)) for item in items)
         return
@@ -49,7 +49,7 @@ LoadOne = Callable[[TopicPartition, Callable[[int, int], None]], PartitionLoaded
 
 
 class _Meter:
-    """Adds up what the threads report, and passes it on one call at a time."""
+    """Adds up the reports of all threads, and makes one call at a time."""
 
     def __init__(self, total: int, tell: Callable[[LoadProgress], None] | None) -> None:
         self._lock = threading.Lock()
@@ -87,7 +87,7 @@ def load_partitions(
     threads: int,
     progress: Callable[[LoadProgress], None] | None,
 ) -> tuple[dict[TopicPartition, PartitionLoaded], dict[TopicPartition, SeglogError]]:
-    """All partitions that could be loaded, and why the others could not: one that is damaged does not stop the rest.
+    """Load partitions; return the loaded ones, and the errors of the damaged ones.
 
     Raises `LogDirOfflineError` if the disk fails; then no file stays open.
     """

@@ -1,7 +1,7 @@
-"""A log directory: its topics and partitions, opened, looked after and closed as a whole (``LogManager.scala``).
+"""A log directory with its topics and partitions: opening, changes, housekeeping, closing (``LogManager.scala``).
 
-Threads: every method may be called from any thread; those that change topics run one after the other. Of a `Log`, any
-number of threads may read while one writes (appends wait for each other). One process has a directory open: ``.lock``.
+Any thread may call any method; changes of topics run one after the other. Any number of threads may read a `Log` while
+one writes. Only one process can open a directory: ``.lock``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from seglog.storage.directory.contents import (
 )
 from seglog.storage.directory.housekeeping import Housekeeping
 from seglog.storage.directory.loading import LoadProgress, load_partitions, run_all
-from seglog.storage.directory.strays import FoundStray
+from seglog.storage.directory.strays import StrayDirectory
 from seglog.storage.formats.checkpoints import (
     MetaProperties,
     read_clean_shutdown,
@@ -67,9 +67,9 @@ _logger = logging.getLogger("seglog")
 class LogDir:
     """An open log directory; made by `open`, a context manager.
 
-    ``refused`` has the partitions that are not served, and why; ``missing``, those of them that had data and whose
-    files are gone; ``reports``, what recovery did with the others; ``uncleanable``, those that compaction leaves alone
-    until the next start, and why. ``was_clean``: the marker of a clean shutdown was there at this opening.
+    ``refused`` has the partitions that did not load, with the errors; ``missing`` those of them that had data and whose
+    files are gone; ``reports`` the recovery reports of the others; ``uncleanable`` the partitions that compaction skips
+    until the next start, with the errors. ``was_clean``: the directory was closed cleanly before this opening.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LogDir:
         lock: Lock,
         was_clean: bool,
     ) -> None:
-        """For `open`, which makes it whole."""
+        """Use `open`."""
         self.catalog = catalog
         self.path = catalog.path
         self.fs = catalog.fs
@@ -110,7 +110,7 @@ class LogDir:
 
     @property
     def entries(self) -> Mapping[str, TopicEntry]:
-        """What ``seglog.topics`` says of each topic."""
+        """The entries of ``seglog.topics``."""
         return self.catalog.entries
 
     @classmethod
@@ -127,16 +127,15 @@ class LogDir:
         hw_follows_end: bool = True,
         ground: Ground | None = None,
     ) -> Self:
-        """Open the log directory at ``path``, one of Kafka's too, and recover what was not closed properly.
+        """Open the log directory at ``path``, also one of Kafka's, and recover logs that were not closed cleanly.
 
-        With ``background``, threads flush, write checkpoints, delete expired segments and compact. Without it
-        `housekeeping` does when it is called, and an append that begins a new segment waits until the old is fsynced.
-        ``cluster_id`` and ``node_id`` go into a new directory's ``meta.properties``; an existing one must have them.
+        With ``background``, threads flush, write checkpoints, delete expired segments and compact. Otherwise
+        `housekeeping` does, and an append that begins a segment waits for the fsync of the last one. ``cluster_id`` and
+        ``node_id`` go into a new directory's ``meta.properties``; an existing one must have the same.
 
-        Raises `InvalidLogDirError` (not a log directory, or not to be opened), `LogDirInUseError`,
-        `CorruptCheckpointError` (``meta.properties``, ``seglog.topics``), `LogDirOfflineError` (the disk fails),
-        `LogDirFullError` (it has no room for what an opening writes). A damaged partition is no error here: see
-        `refused`.
+        Raises `InvalidLogDirError` (not a log directory, or it must not be opened), `LogDirInUseError`,
+        `CorruptCheckpointError` (``meta.properties``, ``seglog.topics``), `LogDirOfflineError` (the disk fails), and
+        `LogDirFullError` (no room for the files of an opening). Damaged partitions do not raise: see `refused`.
         """
         if not isinstance(config, LogDirConfig):
             config = LogDirConfig.from_mapping(config or {})
@@ -168,7 +167,7 @@ class LogDir:
                     is_full = isinstance(error, NoSpaceError) or isinstance(error.__cause__, NoSpaceError)
                     if not is_full:
                         raise
-                    if not Reserve(fs, path).give_up():  # else once more, in the room that was kept back
+                    if not Reserve(fs, path).give_up():  # else retry with the reserved space
                         space = fs.space(path)
                         raise LogDirFullError(
                             f"{path} is too full to be opened: {error}. Nothing in it is lost. {space.free} bytes are "
@@ -196,9 +195,9 @@ class LogDir:
         cluster_id: str | None,
         node_id: int | None,
     ) -> Self:
-        """Load a directory that was just locked, until it can be used (``LogManager.loadLogs``).
+        """Load a directory that was just locked (``LogManager.loadLogs``).
 
-        If this fails, no file of it stays open but the lock.
+        If this fails, no file stays open but the lock.
         """
         fs, clock = ground.fs, ground.clock
         found = list_entries(fs, path)
@@ -236,7 +235,7 @@ class LogDir:
             for partition, one in loaded.items():
                 catalog.add(partition, one)
             roll_forward(catalog)
-            with suppress(LogDirFullError):  # those that are there are right
+            with suppress(LogDirFullError):  # the existing ones are valid
                 catalog.checkpoints.write()
         except BaseException:
             housekeeping.stop()
@@ -263,8 +262,8 @@ class LogDir:
         *,
         topic_id: UUID | None = None,
     ) -> TopicInfo:
-        """Create a topic with its own ``config``: Kafka's keys; texts or Python's own types. Without a ``topic_id`` it
-        gets a new one.
+        """Create a topic with its own ``config``: Kafka's keys, values as text or Python types. Without ``topic_id`` it
+        gets a new id.
 
         Raises `InvalidTopicError`, `TopicExistsError`, `InvalidConfigError`, ValueError (number of partitions).
         """
@@ -273,77 +272,78 @@ class LogDir:
             return self._info(name)
 
     def add_partitions(self, name: str, count: int) -> TopicInfo:
-        """Give a topic more partitions, until it has ``count``. `UnknownTopicError`, ValueError (no more than now)."""
+        """Raise a topic's number of partitions to ``count``. `UnknownTopicError`, ValueError (not more than now)."""
         with self.changing():
             self.catalog.add_partitions(name, count)
             return self._info(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, refused partitions too; its files go after ``file.delete.delay.ms``. `UnknownTopicError`."""
+        """Delete a topic; its files are removed after ``file.delete.delay.ms``. `UnknownTopicError`."""
         with self.changing():
             self.catalog.delete_topic(name)
 
     def alter_config(self, name: str, changes: Mapping[str, object | None]) -> TopicInfo:
-        """Change a topic's configuration; None for a key gives it back its default. Errors as of `create_topic`.
+        """Change a topic's configuration; None resets a key to its default. Raises as `create_topic`.
 
-        A topic that was found here, of Kafka's making, has nothing deleted unless its retention is set in this way.
+        Retention deletes no records of a topic that Kafka has made, until its retention is set here.
         """
         with self.changing():
             self.catalog.alter_config(name, changes)
             return self._info(name)
 
     def reconfigure(self, config: LogDirConfig) -> None:
-        """Another configuration of the directory, and so other defaults of its topics, from now on."""
+        """Replace the configuration of the directory, and with it the defaults of its topics."""
         with self.changing():
             before = self.config
             self.catalog.reconfigure(config)
             self._housekeeping.cleaner_reconfigured(before)
 
-    # Partitions of replicated topics, of which a directory has some: see `Catalog.hold`
+    # Partitions of replicated topics: see `Catalog.hold`
 
     def hold(self, name: str, topic_id: UUID, number: int, config: Mapping[str, str]) -> Log:
-        """Make or find one partition; what `hold_many` gives for it, or raises."""
+        """`hold_many` for one partition; raises its error."""
         (held,) = self.hold_many([ReplicaSpec(name, topic_id, number, config)])
         if isinstance(held, SeglogError):
             raise held
         return held
 
     def hold_many(self, wanted: Iterable[ReplicaSpec]) -> list[Log | SeglogError]:
-        """Make those that are not there, and set the topics' configuration; durable when it returns.
+        """Make missing partitions, and set the topics' configuration; durable when it returns.
 
-        For each its log, or why it is not served: `refused`, or a wrong configuration. A stray of it is taken back; one
-        whose files were missing is made anew and empty. Of a topic with another id, what is here is set aside first.
+        Returns each partition's log, or its error: from `refused`, or a wrong configuration. A stray of the partition
+        is restored; a partition whose files are missing becomes empty. Partitions of a topic with another id are first
+        set aside.
         """
         with self.changing():
             return self.catalog.hold(list(wanted))
 
     def let_go(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """These are here no longer, refused ones too; their files go after ``file.delete.delay.ms``."""
+        """Delete partitions, also refused ones; their files are removed after ``file.delete.delay.ms``."""
         with self.changing():
             chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
             self.catalog.let_go(chosen)
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are here no longer, and all that they have is kept as strays, which `hold_many` takes back."""
+        """Stop serving partitions, and keep their files as strays, which `hold_many` restores."""
         with self.changing():
             self.catalog.set_aside(list(partitions))
 
-    def strays(self) -> list[FoundStray]:
-        """What was set aside and is kept: see `seglog.storage.directory.strays`."""
+    def strays(self) -> list[StrayDirectory]:
+        """The strays of the directory: see `seglog.storage.directory.strays`."""
         return self.catalog.strays()
 
-    def remove_strays(self, topic_ids: Set[UUID]) -> list[FoundStray]:
-        """Delete the strays of these topics, which is durable when it returns; which they were."""
+    def remove_strays(self, topic_ids: Set[UUID]) -> list[StrayDirectory]:
+        """Delete the strays of these topics, and return them; durable when it returns."""
         with self.changing():
             return self.catalog.remove_strays(topic_ids)
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
-        """The whole of a topic's own configuration, in place of what it was. `UnknownTopicError`."""
+        """Replace the whole configuration of a topic. `UnknownTopicError`."""
         with self.changing():
             self.catalog.set_config(name, config)
 
     def topics(self) -> dict[str, TopicInfo]:
-        """All topics by name, those with refused partitions too."""
+        """All topics by name, also those with refused partitions."""
         with self._lock:
             counts = Counter(partition.topic for partition in (*self.logs, *self.refused))
             return {name: self._info(name, counts[name]) for name in sorted(counts.keys() | self.entries.keys())}
@@ -364,17 +364,17 @@ class LogDir:
         return self.catalog.topic_id(name)
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that are served."""
+        """The partitions with an open log."""
         with self._lock:
             return sorted(self.logs)
 
     def partitions_of(self, name: str) -> list[TopicPartition]:
-        """All partitions of a topic, refused ones too."""
+        """All partitions of a topic, also refused ones."""
         with self._lock:
             return self.catalog.partitions_of(name)
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        """An open partition. `UnknownTopicError`; or what it was refused for, `DamagedPartitionError` say."""
+        """The log of a partition. `UnknownTopicError`, or the error with which it did not load."""
         self._check_open()
         key = TopicPartition(topic, partition)
         log = self.logs.get(key)
@@ -386,41 +386,41 @@ class LogDir:
         raise UnknownTopicError(f"there is no partition {key} in {self.path}")
 
     def identify(self, directory_id: UUID) -> None:
-        """Give a directory without a ``directory.id`` this one (KIP-858)."""
+        """Write the ``directory.id`` of a directory without one (KIP-858)."""
         self.meta = self.meta._replace(directory_id=directory_id)
         with self.health.guard():
             write_meta_properties(self.fs, self.path, self.meta, self.clock.now_ms())
 
     def refuse(self, partition: TopicPartition, reason: SeglogError) -> None:
-        """Serve a partition no longer, and leave its files as they are."""
+        """Stop serving a partition, and keep its files."""
         self.catalog.refuse(partition, reason)
 
     def path_of(self, partition: TopicPartition) -> str:
         return self.catalog.path_of(partition)
 
-    # Making logs shorter
+    # Truncation
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        """`Log.delete_records`, with the new start in its checkpoint when this returns: whoever reads the directory
-        sees it, and no crash brings the records back. Kafka writes it within a minute."""
+        """`Log.delete_records`, and write the new start to its checkpoint: readers of the directory see it, and no
+        crash restores the records. Kafka writes the checkpoint within a minute."""
         return self.log(topic, partition).delete_records(before, self.checkpoints.write_log_starts)
 
     def truncate_to(self, topic: str, partition: int, offset: int) -> bool:
-        """`Log.truncate_to`, with the checkpoints lowered before (``LogManager.truncateTo``).
+        """Lower the checkpoints, then `Log.truncate_to` (``LogManager.truncateTo``).
 
-        A log that ends below its checkpointed recovery point is refused as damaged when it is opened next.
+        A log that ends below its checkpointed recovery point is damaged for the next opening.
         """
         log = self.log(topic, partition)
         with log.lock:
             self._lower_checkpoints(log, log.start_of_batch(offset))
             changed = log.truncate_to(offset)
             if changed:
-                log.flush()  # or a power cut brings back a tail of a later epoch, and it seems to be the longer history
+                log.flush()  # else a power cut could restore a tail of a later epoch, a seemingly longer history
             self._make_start_durable(log)
             return changed
 
     def truncate_fully_and_start_at(self, topic: str, partition: int, offset: int) -> None:
-        """`Log.truncate_fully_and_start_at`, with the checkpoints lowered before."""
+        """Lower the checkpoints, then `Log.truncate_fully_and_start_at`."""
         log = self.log(topic, partition)
         with log.lock:
             self._lower_checkpoints(log, 0)
@@ -428,7 +428,7 @@ class LogDir:
             self._make_start_durable(log)
 
     def save_from(self, topic: str, partition: int, offset: int) -> str:
-        """Copy what `truncate_to` would cut into the partition's ``.seglog``; where it is now."""
+        """Copy the bytes that `truncate_to` would cut into the partition's ``.seglog``; return the path."""
         log = self.log(topic, partition)
         with log.lock, self.health.guard():
             at = max(segment_at(log.segments, offset), 0)
@@ -437,8 +437,8 @@ class LogDir:
             return quarantine.save_from(self.fs, log.path, log.segments[at:], position, self.clock.now_ms())
 
     def _lower_checkpoints(self, log: Log, offset: int) -> None:
-        """Kafka lowers the recovery point afterwards; then a log that was cut below it by a crash in between is no
-        damage. Here it is (`seglog.storage.log.recovery`), and so the checkpoints go first.
+        """Lower the checkpoints before the log is cut: recovery treats a log that ends below its recovery point as
+        damaged (`seglog.storage.log.recovery`). Kafka lowers the recovery point afterwards.
         """
         committed = log.high_watermark
         log.lower_recovery_point(offset)
@@ -448,25 +448,25 @@ class LogDir:
             self.checkpoints.write_recovery_points()
             self.checkpoints.write_high_watermarks()
             self.checkpoints.lower_cleaned(log.topic_partition, offset)
-        except LogDirFullError:  # nothing is cut, and what was known to be committed is so
+        except LogDirFullError:  # the log is not cut, so its high watermark stays
             log.update_high_watermark(committed)
             raise
 
     def _make_start_durable(self, log: Log) -> None:
-        """Before anything is appended: or a power cut may bring segments back behind what is new."""
+        """Make the truncation durable before the next append: a power cut must not restore removed segments."""
         with self.health.guard():
             self.fs.fsync_dir(log.path)
-        self.checkpoints.write_log_starts()  # it may start lower now: a log must not end below its start
+        self.checkpoints.write_log_starts()  # the start may be lower now, and a log must not end below it
 
-    # Looking after
+    # Housekeeping
 
     def housekeeping(self) -> None:
-        """Do what is due by the clock: checkpoints, retention, flushes, late deletions, compaction."""
+        """Run the tasks that are due: checkpoints, retention, flushes, late deletions, compaction."""
         self._check_open()
         self._housekeeping.run_due()
 
     def flush(self) -> None:
-        """fsync all logs and write the checkpoints: what was appended before survives a power cut."""
+        """fsync all logs and write the checkpoints: earlier appends survive a power cut."""
         self._check_open()
         for log in list(self.logs.values()):
             log.flush()
@@ -478,27 +478,27 @@ class LogDir:
         self.checkpoints.write()
 
     def run_retention(self) -> dict[TopicPartition, list[Expired]]:
-        """Delete expired segments now; what went, and why."""
+        """Delete expired segments now; return them with the reasons."""
         self._check_open()
         return self._housekeeping.run_retention()
 
     def run_compaction(self) -> list[CompactionStats]:
-        """Clean compacted topics until none is dirty enough; one item a round. See `uncleanable` for the others."""
+        """Compact topics until none is dirty enough; return the statistics of each round. See also `uncleanable`."""
         self._check_open()
         return self._housekeeping.run_compaction()
 
     # Closing
 
     def withhold_marker(self, *, is_withheld: bool) -> None:
-        """Whether `close` writes no marker of a clean shutdown. A directory that may have lost something must not have
-        one before that is written down, or the next start would take it for whole."""
+        """Set whether `close` omits the marker of a clean shutdown. A directory that may have lost records must not
+        have the marker before the loss is recorded, or the next start would not find it."""
         self._is_marker_withheld = is_withheld
 
     def close(self) -> None:
         """Flush and close all logs, write snapshots and checkpoints, and last the marker of a clean shutdown.
 
-        There is no marker where a partition was refused, so that it is looked at again. After a failure of the disk
-        only the files are closed; `LogDirOfflineError` if it fails here.
+        Writes no marker if a partition did not load, so that the next opening recovers it. After a disk failure only
+        closes the files; `LogDirOfflineError` if the disk fails now.
         """
         with self._lock:
             if self.closed:
@@ -523,7 +523,7 @@ class LogDir:
             self.health.check()
 
     def _close_logs(self) -> bool:
-        """Whether all that belongs to a clean shutdown was written; on a full disk the next start makes it anew."""
+        """Close all logs; return False if a full disk kept one from a clean close. The next start recovers it."""
         is_whole = True
         threads = self.config.num_recovery_threads_per_data_dir
         for _, result in run_all(Log.close, list(self.logs.values()), threads=threads, name="seglog-close"):
@@ -533,7 +533,7 @@ class LogDir:
                 is_whole = False
                 _logger.warning("a log is closed, and will be recovered at the next start: %s", error)
             except LogDirOfflineError:
-                continue  # `close` says it when all files are closed
+                continue  # `close` raises it when all files are closed
             except OSError as error:
                 self.health.failed(error)
         return is_whole
@@ -548,9 +548,9 @@ class LogDir:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """What changes topics, or whole partitions, one at a time."""
+        """Make changes of topics or whole partitions one at a time."""
         with self._lock:
-            self._check_open()  # with the lock: `close` may have come first
+            self._check_open()  # under the lock: `close` may have run first
             yield
 
     def _check_open(self) -> None:

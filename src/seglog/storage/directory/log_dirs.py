@@ -1,6 +1,6 @@
-"""The log directories of one broker in a cluster: each on a disk of its own, which may fail alone (KIP-112).
+"""The log directories of one broker: each on its own disk, which may fail alone (KIP-112).
 
-A partition lies in one of them. Threads: as of `LogDir`; what makes and removes partitions runs one after the other.
+A partition lies in one of them. Any thread may call any method; changes of partitions run one after the other.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from random import Random
 from types import TracebackType
 from typing import Self
 from uuid import UUID
@@ -18,21 +19,33 @@ from uuid import UUID
 from seglog.core.config import LogDirConfig
 from seglog.core.descriptors import room_for_logs
 from seglog.core.errors import (
+    CorruptCheckpointError,
     DamagedPartitionError,
+    InvalidLogDirError,
     LogDirFullError,
     LogDirOfflineError,
     SeglogError,
     TooManyFilesError,
     UnknownTopicError,
 )
+from seglog.core.fs import Fs
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
-from seglog.storage.directory import log_dirs_opening, loss_evidence
+from seglog.storage.directory import loss_evidence
 from seglog.storage.directory.catalog import ReplicaSpec, best_strays
 from seglog.storage.directory.cluster_mark import ClusterMark, has_mark, read_marks, write_mark
+from seglog.storage.directory.contents import resolve
+from seglog.storage.directory.loading import run_all
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.directory.loss_evidence import Kept
-from seglog.storage.directory.strays import FoundStray
+from seglog.storage.directory.loss_evidence import LogEvidence
+from seglog.storage.directory.strays import StrayDirectory
+from seglog.storage.formats.checkpoints import (
+    MetaProperties,
+    encode_id,
+    new_cluster_id,
+    new_id,
+    read_meta_properties,
+)
 from seglog.storage.formats.life_file import PENDING, Life, read_life
 from seglog.storage.log.log import Log
 
@@ -43,17 +56,17 @@ Failed = Callable[[LogDir, OSError], None]
 class LogDirs:
     """Made by `open`, a context manager.
 
-    ``dirs`` are the directories that could be opened, ``offline`` those that cannot be used, by path and with the
-    reason: their disk failed when they were opened, or later.
+    ``dirs`` are the directories that could be opened. ``offline`` has those whose disk failed, at the opening or later,
+    by path and with the error.
 
-    With ``owns_topics`` it is the directory of a broker that is alone: which partitions there are is decided there, by
-    `LogDir.create_topic` and the like, and here they are only found.
+    ``owns_topics``: the broker is alone, and its one directory decides which partitions there are
+    (`LogDir.create_topic`). Then this class only finds them.
     """
 
     def __init__(
         self, dirs: Sequence[LogDir], offline: Mapping[str, SeglogError], *, owns_topics: bool = False
     ) -> None:
-        """For `open` and `alone`, which make it whole."""
+        """Use `open` or `alone`."""
         self.owns_topics = owns_topics
         self.dirs = list(dirs)
         self.offline = dict(offline)
@@ -61,22 +74,22 @@ class LogDirs:
         self._where: dict[TopicPartition, LogDir] = {}
         self._mark: ClusterMark | None = None
         self._lives: dict[LogDir, Life] = {}
-        """What the directories that are in order say, once this broker was registered."""
+        """The ``seglog.life`` of each healthy directory, once this broker is registered."""
         self._failed: Failed | None = None
         self._untold: list[tuple[LogDir, OSError]] = []
         self._lock = threading.RLock()
         self._failing = threading.RLock()
-        """Of failures and lives only: it is taken while a log's lock is held, `_lock` before one is."""
+        """For failures and lives. Lock order: `_lock`, a log's lock, this one."""
         for directory in self.dirs:
             for partition in (*directory.logs, *directory.refused):
                 first = self._where.setdefault(partition, directory)
                 if first is not directory:
                     reason = DamagedPartitionError(
-                        f"{partition} is in {first.path} and in {directory.path}: take one of the two away"
+                        f"{partition} is in {first.path} and in {directory.path}: remove one of the two"
                     )
                     for either in (first, directory):
                         either.refuse(partition, reason)
-        self._past = loss_evidence.look_back(self.dirs, absent=len(self.offline))
+        self._past = loss_evidence.assess_losses(self.dirs, absent=len(self.offline))
         for directory in self.dirs:
             directory.health.on_failure = lambda error, directory=directory: self._has_failed(directory, error)
             if directory.health.failure is not None:
@@ -94,14 +107,14 @@ class LogDirs:
         hw_follows_end: bool = False,
         ground: Ground | None = None,
     ) -> Self:
-        """Open them all, those with threads side by side; a disk that fails leaves its directory `offline`.
+        """Open all directories, with ``background`` at the same time; one whose disk fails is `offline`.
 
-        All belong to one cluster and node, new ones too. Raises what `LogDir.open` does for one that must not be used
-        (`InvalidLogDirError`, `LogDirInUseError`), and `LogDirOfflineError` if none is left.
+        All must belong to one cluster and node; new ones join it. Raises `InvalidLogDirError` or `LogDirInUseError` for
+        a directory that must not be used, and `LogDirOfflineError` if all disks fail.
         """
         ground = ground or Ground()
-        resolved = log_dirs_opening.resolve_all(paths)
-        meta = log_dirs_opening.common_meta(ground.fs, resolved, cluster_id=cluster_id, node_id=node_id, rng=ground.rng)
+        resolved = resolve_all(paths)
+        meta = _common_meta(ground.fs, resolved, cluster_id=cluster_id, node_id=node_id, rng=ground.rng)
 
         def open_one(path: str) -> LogDir:
             opened = LogDir.open(
@@ -114,23 +127,23 @@ class LogDirs:
                 ground=ground,
             )
             has_past = not opened.was_clean and read_life(opened.fs, opened.path) is not None
-            opened.withhold_marker(is_withheld=has_past)  # until `kept_since` has said what was lost
+            opened.withhold_marker(is_withheld=has_past)  # until `kept_since` has recorded the loss
             return opened
 
-        opened, offline = log_dirs_opening.open_all(open_one, resolved, threads=len(resolved) if background else 1)
+        opened, offline = _open_all(open_one, resolved, threads=len(resolved) if background else 1)
         try:
-            log_dirs_opening.identify(opened, ground.rng)
+            _identify(opened, ground.rng)
             directories = cls(opened, offline)
             if meta.cluster_id is not None and meta.node_id is not None:
                 directories.mark(meta.cluster_id, meta.node_id)
             return directories
         except BaseException:
-            log_dirs_opening.close_all(opened)
+            _close_all(opened)
             raise
 
     @classmethod
     def alone(cls, directory: LogDir) -> Self:
-        """Those of a broker that is alone, which has one."""
+        """The directory of a broker that is alone."""
         return cls([directory], {}, owns_topics=True)
 
     # Failures
@@ -141,8 +154,8 @@ class LogDirs:
 
     @property
     def failed(self) -> Failed | None:
-        """Told once of each directory whose disk fails, in the thread that found out; when it is set, of those that
-        have failed by then."""
+        """Called once for each directory whose disk fails, by the thread that notices. Setting it calls it for earlier
+        failures."""
         return self._failed
 
     @failed.setter
@@ -175,13 +188,13 @@ class LogDirs:
             self._lives = dict(noted)
 
     def _past_lives(self) -> Mapping[LogDir, Life]:
-        """What stands in the files before this broker is registered."""
+        """The files' contents before this broker is registered."""
         found = {directory: read_life(directory.fs, directory.path) for directory in self.healthy}
         return {directory: told for directory, told in found.items() if told is not None}
 
     def kept_since(self, epoch: int, last: int | None = None) -> int:
-        """Since which broker epoch nothing was lost, for a registration with ``epoch``; ``last`` is the epoch of this
-        broker's last one, if that is known. `seglog.storage.directory.loss_evidence`."""
+        """The broker epoch since which no record was lost, for a registration with ``epoch``; ``last`` is the epoch of
+        the last registration, if known. See `seglog.storage.directory.loss_evidence`."""
         healthy = self.healthy
         flushed = {} if self._lives else {one: loss_evidence.flush_synced(one, list(one.logs)) for one in healthy}
         with self._failing:
@@ -197,8 +210,8 @@ class LogDirs:
                     directory.withhold_marker(is_withheld=False)
             return next(iter(self._lives.values())).kept_since
 
-    def kept(self, partition: TopicPartition) -> Kept | None:
-        """What the log of a partition provably kept; None before the first registration, or if its disk has failed."""
+    def kept(self, partition: TopicPartition) -> LogEvidence | None:
+        """The evidence on a partition's log; None before the first registration, or if its disk has failed."""
         with self._failing:
             directory = self._where.get(partition)
             told = self._lives.get(directory) if directory is not None else None
@@ -207,15 +220,14 @@ class LogDirs:
             return loss_evidence.kept_of(directory, partition, told)
 
     def _write(self, lives: Mapping[LogDir, Life]) -> None:
-        """Under `_failing`."""
+        """Write ``seglog.life`` files; the caller holds `_failing`."""
         self._lives = {**self._lives, **lives}
         loss_evidence.write_all(lives)
         self._lives = {one: told for one, told in self._lives.items() if one.health.failure is None}
 
     @contextmanager
     def _changing(self, directory: LogDir, topics: Set[str]) -> Iterator[None]:
-        """While partitions of these topics are made, or have another configuration: what a directory says of them is
-        taken back before it may be wrong, and said again when it is so."""
+        """Change partitions of these topics: withdraw the directory's claims about them before, renew them after."""
         ours: Set[tuple[str, int]] = frozenset()
         with self._failing:
             before = self._lives.get(directory)
@@ -232,11 +244,11 @@ class LogDirs:
             if now is not None and flushed:
                 made, synced = dict(now.made), dict(ours)
                 said = ((name, max(synced.get(name, before.epoch), made.get(name, 0))) for name in flushed)
-                with suppress(LogDirFullError):  # what is not said is not believed
+                with suppress(LogDirFullError):  # without a claim the records only count as less safe
                     self._write({directory: now._replace(synced=now.synced.union(said))})
 
     def _note_made(self, directory: LogDir, partitions: Iterable[TopicPartition]) -> None:
-        """These are made anew in a directory that had belonged to this broker before: durable before they are there."""
+        """Record, before they exist, that these partitions are made again in a directory that this broker has used."""
         names = {str(partition) for partition in partitions}
         with self._failing:
             told = self._lives.get(directory)
@@ -252,10 +264,10 @@ class LogDirs:
                     loss_evidence.write_all({directory: noted})
                     self._past = self._past._replace(lives={**self._past.lives, directory: noted})
 
-    # Whose they are
+    # The mark of the cluster
 
     def mark(self, cluster_id: str, node_id: int) -> None:
-        """Have all of them belong to a node of a cluster, each with what any of them has seen of its history."""
+        """Mark all directories as those of a node of a cluster, with the latest history that one of them has."""
         with self._failing:
             found = read_marks(self.dirs[0].fs, (one.path for one in self.dirs)).values()
             generation = max((one.generation for one in found), default=-1)
@@ -264,9 +276,9 @@ class LogDirs:
             self._write_mark()
 
     def note_history(self, *, generation: int = -1, broker_epoch: int = 0) -> None:
-        """Write down how far the metadata store has come, if that is further than what is written; durable.
+        """Record the generation of the metadata store and the broker epoch, if they are higher; durable.
 
-        `LogDirFullError`: a disk has no room for it; the next call tries again."""
+        `LogDirFullError` if a disk is full; the next call tries again."""
         with self._failing:
             mark = self._mark
             if mark is None or (generation <= mark.generation and broker_epoch <= mark.broker_epoch):
@@ -289,17 +301,17 @@ class LogDirs:
                         write = partial(write_mark, directory.fs, directory.path, self._mark)
                         directory.health.make_room(write)
             except LogDirOfflineError:
-                continue  # it tells so itself
+                continue  # the directory reports it
 
     # Partitions
 
     @property
     def logs(self) -> dict[TopicPartition, Log]:
-        """All that are served."""
+        """The open logs of all healthy directories."""
         return {partition: log for directory in self.healthy for partition, log in list(directory.logs.items())}
 
     def found(self) -> dict[TopicPartition, UUID | None]:
-        """All partitions that are here, those that are not served too, with the topic's id if it is known."""
+        """All partitions, also those that did not load, with the topic's id if it is known."""
         with self._lock:
             return {
                 partition: directory.topic_ids.get(partition) or directory.topic_id(partition.topic)
@@ -307,18 +319,18 @@ class LogDirs:
             }
 
     def dir_of(self, partition: TopicPartition) -> LogDir:
-        """Where a partition lies, also if that has failed. `UnknownTopicError`."""
+        """The directory of a partition, also a failed one. `UnknownTopicError`."""
         directory = self._where.get(partition)
         if directory is None:
             raise UnknownTopicError(f"there is no partition {partition} in {', '.join(one.path for one in self.dirs)}")
         return directory
 
     def hold_many(self, wanted: Iterable[ReplicaSpec]) -> list[Log | SeglogError]:
-        """`LogDir.hold_many`, each in the directory that has it, else in the one with the fewest partitions.
+        """`LogDir.hold_many`: each partition in its directory, a new one in that with the fewest partitions.
 
-        `LogDirOfflineError` for one whose directory has failed. While a directory is offline that could not even be
-        looked at, that is for each that is not found and not marked as new: it may be there (``LogManager.scala``).
-        `TooManyFilesError` for those that are one too many: to ask again may help.
+        `LogDirOfflineError` for a partition whose directory has failed. If a directory could not be opened at all, also
+        for each partition that is not found and not new: it may lie there (``LogManager.scala``). `TooManyFilesError`
+        for partitions beyond the limit of open files; a later call may succeed.
         """
         with self._lock:
             asked = list(wanted)
@@ -340,7 +352,7 @@ class LogDirs:
             for directory, group in groups.items():
                 try:
                     held = self._hold(directory, group)
-                except SeglogError as error:  # nothing that is wrong in one directory is for the others
+                except SeglogError as error:  # an error in one directory must not affect the others
                     held = [error] * len(group)
                 for want, log in zip(group, held, strict=True):
                     answers[want.partition] = log
@@ -349,7 +361,7 @@ class LogDirs:
             return [answers[one.partition] for one in asked]
 
     def found_log(self, partition: TopicPartition) -> Log | None:
-        """A partition's log, if it is open; with `owns_topics`. It waits for no change that is under way."""
+        """A partition's log, if it is open; for `owns_topics`. Does not wait for a change that is under way."""
         (directory,) = self.dirs
         log = directory.logs.get(partition)
         if log is not None:
@@ -362,7 +374,7 @@ class LogDirs:
         return log or UnknownTopicError(f"there is no partition {partition} in {directory.path}")
 
     def _dirs_of_strays(self, asked: Sequence[ReplicaSpec]) -> dict[TopicPartition, LogDir]:
-        """Where strays of those are that are nowhere else."""
+        """The directories with strays of partitions that are in no directory."""
         absent = [one for one in asked if one.partition not in self._where]
         if not absent:
             return {}
@@ -372,8 +384,8 @@ class LogDirs:
         return {partition: where[stray.path] for partition, stray in found if stray is not None}
 
     def _hold(self, directory: LogDir, group: Sequence[ReplicaSpec]) -> list[Log | SeglogError]:
-        """A partition of an earlier time that is not here was lost if its files are missing, or lay in a directory that
-        has gone; else this broker never had it, and its new log has all that it had: nothing."""
+        """An older partition that is not here was lost if its files are missing, or if a directory is gone. Otherwise
+        this broker never had it, and an empty log loses nothing."""
         lost = {one.partition for one in group} & directory.missing
         if not self._past.has_all:
             lost |= {one.partition for one in group if not one.is_new} - {*directory.logs, *directory.refused}
@@ -390,16 +402,16 @@ class LogDirs:
         if self._has_unseen and not want.is_new:
             return LogDirOfflineError(
                 f"{want.partition} may be in a directory that is offline: {', '.join(self.offline)}. Bring that back, "
-                "or take it out of log.dirs if what it had is to be copied from the other replicas"
+                "or remove it from log.dirs to copy its partitions from the other replicas"
             )
         if room <= 0:
-            return TooManyFilesError(f"there are no files left for {want.partition} (ulimit -n)")
+            return TooManyFilesError(f"the limit of open files leaves no room for {want.partition} (ulimit -n)")
         fewest = min(counts, key=counts.__getitem__)
         counts[fewest] += 1
         return fewest
 
     def _set_namesakes_aside(self, ids: Mapping[str, UUID]) -> None:
-        """Set aside what other directories than those of the wanted partitions have of earlier topics of that name."""
+        """Set aside the partitions of earlier topics with the same name, in all directories."""
         for directory in self.healthy:
             names = {name for name in ids.keys() & directory.entries.keys() if directory.topic_id(name) != ids[name]}
             stale = [one for one in (*directory.logs, *directory.refused) if one.topic in names] if names else []
@@ -407,17 +419,17 @@ class LogDirs:
                 self.set_aside(stale)
 
     def let_go(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """`LogDir.let_go`. What lies in a directory that has failed, or fails at this, stays there."""
+        """`LogDir.let_go`. Partitions stay in a directory that has failed or fails now."""
         chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
         self._take_out(chosen, LogDir.let_go)
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
-        """`LogDir.set_aside`. What lies in a directory that has failed, or fails at this, stays there."""
+        """`LogDir.set_aside`. Partitions stay in a directory that has failed or fails now."""
         self._take_out(list(partitions), LogDir.set_aside)
 
     def _take_out(self, chosen: list[TopicPartition], act: Callable[[LogDir, list[TopicPartition]], None]) -> None:
         with self._lock:
-            if self.owns_topics:  # the directory did that itself, and may have others of these names by now
+            if self.owns_topics:  # the directory has done it, and may have new ones of these names
                 for one in chosen:
                     if one not in self.dirs[0].logs:
                         self._where.pop(one, None)
@@ -428,17 +440,17 @@ class LogDirs:
                     try:
                         act(directory, group)
                     except LogDirOfflineError:
-                        continue  # it tells so itself
+                        continue  # the directory reports it
                     for one in group:
                         del self._where[one]
 
-    def strays(self) -> list[FoundStray]:
-        """`LogDir.strays` of all that are in order."""
+    def strays(self) -> list[StrayDirectory]:
+        """`LogDir.strays` of all healthy directories."""
         return [found for directory in self.healthy for found in directory.strays()]
 
     def delete_topics(self, topic_ids: Set[UUID]) -> bool:
-        """Let go all partitions of these topics, and delete their strays; durable. False while a directory is offline,
-        which may have more of them. `LogDirOfflineError` if a disk fails at this."""
+        """Let go all partitions of these topics, and delete their strays; durable. False if a directory is offline,
+        which may have more of them. `LogDirOfflineError` if a disk fails now."""
         with self._lock:
             self.let_go([partition for partition, topic_id in self.found().items() if topic_id in topic_ids])
             for directory in self.healthy:
@@ -446,7 +458,7 @@ class LogDirs:
             return not self.offline
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
-        """`LogDir.set_config`, wherever there are partitions of the topic."""
+        """`LogDir.set_config` in each directory that has partitions of the topic."""
         with self._lock:
             for directory in self.healthy:
                 if name in directory.entries and not self.owns_topics:
@@ -465,8 +477,8 @@ class LogDirs:
             directory.housekeeping()
 
     def close(self) -> None:
-        """Close them all as `LogDir.close` does; `LogDirOfflineError` if a disk fails at that."""
-        log_dirs_opening.close_all(self.dirs)
+        """`LogDir.close` of all; `LogDirOfflineError` if a disk fails now."""
+        _close_all(self.dirs)
 
     def __enter__(self) -> Self:
         return self
@@ -475,3 +487,112 @@ class LogDirs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# Opening and closing several directories
+
+
+def resolve_all(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The real paths. `InvalidLogDirError` if there is none, or one twice."""
+    resolved = [resolve(path) for path in paths]
+    if not resolved:
+        raise InvalidLogDirError("log.dirs has no directory")
+    for path in resolved:
+        if resolved.count(path) > 1:
+            raise InvalidLogDirError(f"log.dirs has {path} twice")
+    return resolved
+
+
+def _common_meta(
+    fs: Fs, paths: Sequence[str], *, cluster_id: str | None, node_id: int | None, rng: Random
+) -> MetaProperties:
+    """The cluster and node of all directories: as given, else as one of them has it, else new."""
+    clusters, nodes = _owners(fs, paths)
+    return MetaProperties(
+        cluster_id=cluster_id or next(iter(clusters), None) or new_cluster_id(rng),
+        node_id=node_id if node_id is not None else next(iter(nodes), 1),
+    )
+
+
+def cluster_of(fs: Fs, paths: Sequence[str | os.PathLike[str]]) -> tuple[str, str] | None:
+    """The cluster of the directories, and the first of them that has it; None if all are new."""
+    clusters, _ = _owners(fs, resolve_all(paths))
+    return next(iter(clusters.items()), None)
+
+
+def _owners(fs: Fs, paths: Sequence[str]) -> tuple[dict[str, str], dict[int, str]]:
+    """The clusters and nodes of the directories, each with the first directory that has it.
+
+    `InvalidLogDirError` names two directories that differ (``MetaPropertiesEnsemble.verify``).
+    """
+    clusters: dict[str, str] = {}
+    nodes: dict[int, str] = {}
+    for path in paths:
+        try:
+            meta = read_meta_properties(fs, path)
+        except (OSError, CorruptCheckpointError):
+            continue  # opening the directory reports it
+        if meta is not None and meta.cluster_id is not None:
+            clusters.setdefault(meta.cluster_id, path)
+        if meta is not None and meta.node_id is not None:
+            nodes.setdefault(meta.node_id, path)
+    for key, found in (("cluster.id", clusters), ("node.id", nodes)):
+        if len(found) > 1:
+            (one, here), (other, there), *_ = found.items()
+            raise InvalidLogDirError(f"{here} belongs to {key} {one}, {there} to {key} {other} (meta.properties)")
+    return clusters, nodes
+
+
+def _open_all(
+    open_one: Callable[[str], LogDir], paths: Sequence[str], *, threads: int
+) -> tuple[list[LogDir], dict[str, SeglogError]]:
+    """The opened directories, and the errors of failed disks. Any other error is raised after closing all."""
+
+    def attempt(path: str) -> LogDir | SeglogError:
+        try:
+            return open_one(path)
+        except SeglogError as error:
+            return error
+
+    results = {path: result() for path, result in run_all(attempt, paths, threads=threads, name="seglog-open")}
+    opened = [one for one in results.values() if isinstance(one, LogDir)]
+    errors = {path: one for path, one in results.items() if isinstance(one, SeglogError)}
+    wrong = [error for error in errors.values() if not _is_of_the_disk(error)]
+    if wrong or not opened:
+        _close_all(opened)
+        if wrong or len(errors) == 1:
+            raise next(iter(wrong or errors.values()))
+        raise LogDirOfflineError("; ".join(map(str, errors.values())))
+    for path, error in errors.items():
+        _logger.error("log directory %s is offline: %s", path, error)
+    return opened, errors
+
+
+def _is_of_the_disk(error: SeglogError) -> bool:
+    """Whether the disk fails, so that the broker may start without it. Other errors are the operator's to correct."""
+    if isinstance(error, InvalidLogDirError):
+        return isinstance(error.__cause__, OSError)
+    return isinstance(error, LogDirOfflineError | CorruptCheckpointError)
+
+
+def _identify(directories: Sequence[LogDir], rng: Random) -> None:
+    """Give each directory a ``directory.id`` (KIP-858). `InvalidLogDirError` if two have the same."""
+    seen: dict[object, LogDir] = {}
+    for directory in directories:
+        meta = directory.meta
+        if meta.directory_id is None and directory.health.failure is None:
+            directory.identify(new_id(rng))
+        elif meta.directory_id is not None:
+            first = seen.setdefault(meta.directory_id, directory)
+            if first is not directory:
+                raise InvalidLogDirError(
+                    f"{first.path} and {directory.path} have the same directory.id, {encode_id(meta.directory_id)} "
+                    "(meta.properties): one is a copy of the other"
+                )
+
+
+def _close_all(directories: Sequence[LogDir]) -> None:
+    """Close all, also if one raises."""
+    with ExitStack() as closing:
+        for directory in directories:
+            closing.callback(directory.close)

@@ -1,7 +1,7 @@
-"""Since when the directories of a broker in a cluster have lost nothing (KIP-966), and of which partitions that holds.
+"""Evidence on lost records: since which broker epoch directories and partitions have lost nothing (KIP-966).
 
-`look_back` judges it when the directories are opened, `keep` writes it down when the broker is registered, in the
-``seglog.life`` of each (`seglog.storage.formats.life_file`).
+`assess_losses` judges it when the directories are opened. `keep` records it when the broker is registered, in the
+``seglog.life`` of each directory (`seglog.storage.formats.life_file`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from seglog.storage.formats.life_file import PENDING, Life, boot_id, read_life, 
 from seglog.storage.formats.paths import LIFE
 
 ALWAYS_FLUSHED: Final = 1
-"""``flush.messages`` of a partition that is flushed before anything is told of an append (`Log.flushed_end`)."""
+"""``flush.messages`` of a partition that is flushed before an append is acknowledged (`Log.flushed_end`)."""
 _logger = logging.getLogger("seglog")
 
 
-class Kept(NamedTuple):
-    """What the log of a partition provably kept, in broker epochs; as `seglog.cluster.model.Evidence` has it."""
+class LogEvidence(NamedTuple):
+    """The broker epochs since which a log has kept its records; see `seglog.cluster.model.Evidence`."""
 
     directory: str
     made: int
@@ -37,12 +37,12 @@ def id_of(directory: LogDir) -> str:
     return encode_id(directory.meta.directory_id) if directory.meta.directory_id is not None else directory.path
 
 
-class Past(NamedTuple):
-    """What the files said when the directories were opened. ``kept_since`` is None if something was lost, or there was
-    nothing before; ``absent`` are the ids of directories that could not be opened.
+class LossEvidence(NamedTuple):
+    """The evidence when the directories were opened. ``kept_since`` is None if records may be lost, or at the first
+    start; ``absent`` are the ids of directories that could not be opened.
 
-    ``lives`` is what is left of what each directory said, without what it has lost since; ``lossy`` are those that may
-    have lost something. ``has_all``: all directories are of the last life, or all are new.
+    ``lives``: each directory's file without claims that no longer hold. ``lossy``: directories that may have lost
+    records. ``has_all``: all directories were used before, or all are new.
     """
 
     kept_since: int | None
@@ -55,17 +55,17 @@ class Past(NamedTuple):
 
 
 class _Loss(NamedTuple):
-    """``is_of_memory``: what a power cut takes, which is not what was fsynced."""
+    """``is_of_memory``: a power cut may have lost records, but none that were fsynced."""
 
     reason: str
     is_of_memory: bool = False
 
 
-def look_back(directories: Sequence[LogDir], *, absent: int = 0) -> Past:
-    """Look for losses, in directories that were all opened just now, before anything is made in them.
+def assess_losses(directories: Sequence[LogDir], *, absent: int = 0) -> LossEvidence:
+    """Assess losses in directories that were just opened, before partitions are made in them.
 
-    ``absent`` others are out of order. What those had is not served, and the broker is not asked for it: they lose
-    nothing until they come back.
+    ``absent`` other directories could not be opened. Their partitions are not served, so they count only when they are
+    back.
     """
     boot = boot_id(directories[0].fs)
     lives = {directory: read_life(directory.fs, directory.path) for directory in directories}
@@ -87,24 +87,24 @@ def look_back(directories: Sequence[LogDir], *, absent: int = 0) -> Past:
     left = {one: _left(one, life, has_lost_all=one in broken) for one, life in lives.items() if life is not None}
     lossy = frozenset((*losses, *broken))
     has_all = not known - here and not absent and len(left) in (0, len(directories))
-    return Past(kept, boot, here, known - here if absent else frozenset(), left, lossy, has_all)
+    return LossEvidence(kept, boot, here, known - here if absent else frozenset(), left, lossy, has_all)
 
 
 def _left(directory: LogDir, life: Life, *, has_lost_all: bool) -> Life:
-    """What still holds of what the file of a directory said of its partitions."""
+    """The claims of a directory's file that still hold."""
     if has_lost_all:
         return life._replace(synced=frozenset())
     lost = {str(partition) for partition in directory.refused} | {str(one) for one in _cut(directory)}
     return life._replace(synced=frozenset(one for one in life.synced if one[0] not in lost))
 
 
-def keep(flushed: Mapping[LogDir, Sequence[str]], past: Past, epoch: int, last: int | None) -> Mapping[LogDir, Life]:
-    """What each directory says from here on, for a broker that is about to be registered with ``epoch``: since which
-    epoch nothing was lost. Durable when it returns.
+def keep(
+    flushed: Mapping[LogDir, Sequence[str]], past: LossEvidence, epoch: int, last: int | None
+) -> Mapping[LogDir, Life]:
+    """Record for a broker that is about to be registered with ``epoch`` since when no record was lost; durable.
 
-    ``flushed`` are the directories that are still in order, with those of their partitions that flush each append
-    (`flush_synced`). ``last`` is the epoch of this broker's last registration, None if that is not known.
-    `LogDirOfflineError` if all their disks fail.
+    ``flushed`` has the healthy directories, with those of their partitions that flush each append (`flush_synced`).
+    ``last`` is the epoch of this broker's last registration, None if not known. `LogDirOfflineError` if all disks fail.
     """
     stale = {one for one, life in past.lives.items() if _is_stale(life, last)}
     for directory in stale:
@@ -132,12 +132,12 @@ def keep(flushed: Mapping[LogDir, Sequence[str]], past: Past, epoch: int, last: 
 
 
 def _is_stale(life: Life, last: int | None) -> bool:
-    """Whether a directory does not know of its broker's last life: somebody has put back an older copy of it."""
+    """Whether a directory is older than its broker's last registration: a copy was restored."""
     return last is not None and life.epoch is not None and life.epoch < last
 
 
 def flush_synced(directory: LogDir, partitions: Iterable[TopicPartition]) -> list[str]:
-    """Those of these partitions that flush each append, with all that they have on the disk."""
+    """Flush those of these partitions that flush each append; return their names."""
     found = []
     for partition in partitions:
         log = directory.logs.get(partition)
@@ -146,33 +146,33 @@ def flush_synced(directory: LogDir, partitions: Iterable[TopicPartition]) -> lis
         if log.recovery_point < log.log_end_offset:
             try:
                 log.flush()
-            except LogDirOfflineError:  # it tells so itself
+            except LogDirOfflineError:  # the directory reports it
                 return []
         found.append(str(partition))
     return found
 
 
-def kept_of(directory: LogDir, partition: TopicPartition, life: Life) -> Kept:
-    """What the log of this partition provably kept, by what its directory says."""
+def kept_of(directory: LogDir, partition: TopicPartition, life: Life) -> LogEvidence:
+    """The evidence on a partition's log by its directory's file."""
     name = str(partition)
     made = _by_name(life.made).get(name, life.born)
     kept = min(life.whole_since, _by_name(life.synced).get(name, life.whole_since))
-    return Kept(id_of(directory), made, max(made, kept))
+    return LogEvidence(id_of(directory), made, max(made, kept))
 
 
 @lru_cache(maxsize=32)
 def _by_name(epochs: frozenset[tuple[str, int]]) -> Mapping[str, int]:
-    """Thousands of partitions are asked for after a power cut."""
+    """As a dictionary, cached: after a power cut there are requests for thousands of partitions."""
     return dict(epochs)
 
 
 def _loss(directory: LogDir, life: Life | None, boot: str | None, known: frozenset[str]) -> _Loss | None:
-    """Why a directory may have lost something since its file was written."""
+    """Why a directory may have lost records since its file was written; None if it has not."""
     if life is None:
         is_new = id_of(directory) not in known and not directory.logs and not directory.refused
         return None if is_new else _Loss(f"{directory.path} has no {LIFE}")
     if directory.refused:
-        return _Loss(f"{directory.path}: {len(directory.refused)} partitions are not served", is_of_memory=True)
+        return _Loss(f"{directory.path}: {len(directory.refused)} partitions did not load", is_of_memory=True)
     if not directory.was_clean and (boot is None or life.boot != boot):
         return _Loss(f"{directory.path} was not closed before the machine stopped", is_of_memory=True)
     cut = _cut(directory)
@@ -184,28 +184,28 @@ def _loss(directory: LogDir, life: Life | None, boot: str | None, known: frozens
 
 
 def _cut(directory: LogDir) -> Mapping[TopicPartition, int]:
-    """Where the logs end that recovery found shorter than what was committed in them."""
+    """The ends of logs that recovery cut below their high watermark."""
     marks = directory.checkpoints.high_watermarks  # as they were when it was opened
     reports = directory.reports.items()
     return {one: report.log_end_offset for one, report in reports if report.log_end_offset < marks.get(one, 0)}
 
 
 def note_failure(lives: Mapping[LogDir, Life], broken: LogDir) -> Mapping[LogDir, Life]:
-    """Write down that a disk has failed, as far as that can be done: a retried fsync may say that all is well.
-    ``lives`` are those of the directories that are in order; what they are now."""
+    """Record that a disk has failed, as far as possible: a retried fsync may succeed without the data.
+    ``lives`` are those of the healthy directories; returns their new contents."""
     try:
         broken.fs.unlink(os.path.join(broken.path, LIFE))
         broken.fs.fsync_dir(broken.path)
     except OSError:
         _logger.warning("%s cannot be removed from %s", LIFE, broken.path)
     lives = {one: life._replace(failed=life.failed | {id_of(broken)}) for one, life in lives.items()}
-    with suppress(LogDirOfflineError, LogDirFullError):  # it tells so itself
+    with suppress(LogDirOfflineError, LogDirFullError):  # the directory reports it
         write_all(lives)
     return lives
 
 
 def write_all(lives: Mapping[LogDir, Life]) -> None:
-    """`LogDirOfflineError` if all their disks fail."""
+    """Write the files; `LogDirOfflineError` if all disks fail."""
     failure: LogDirOfflineError | LogDirFullError | None = None
     written = 0
     for directory, life in lives.items():

@@ -1,4 +1,4 @@
-"""The four offset checkpoints of a log directory: what they said when it was opened, and what is written since."""
+"""The four offset checkpoints of a log directory: read when it is opened, and written since."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from seglog.storage.log.recovery import Known
 
 
 class OffsetCheckpoints:
-    """Those that could not be read are in `unreadable`, and begin empty.
+    """The checkpoints. Those that cannot be read are in `unreadable`, and begin empty, as in Kafka.
 
-    Kafka goes on without them too. `recovery_points` is then None: see `seglog.storage.log.recovery.Known`.
+    `recovery_points` is None if it cannot be read: see `seglog.storage.log.recovery.Known`.
 
-    ``lock`` is held from looking at the logs until the file is written: two threads would take each other's temporary
-    file away, or the one that looked first would write last. Whoever needs a log's lock as well takes that first.
+    A thread holds ``lock`` while it reads the logs' offsets and writes the file. Otherwise two threads could remove
+    each other's temporary file, or write older offsets last. A log's lock must be taken before this one.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class OffsetCheckpoints:
         logs: Mapping[TopicPartition, Log],
         refused: Mapping[TopicPartition, SeglogError],
     ) -> None:
-        """``logs`` and ``refused`` are the directory's own, as they change."""
+        """``logs`` and ``refused`` are the directory's own mappings, which change."""
         self._fs = fs
         self._path = path
         self._health = health
@@ -57,7 +57,7 @@ class OffsetCheckpoints:
             return None
 
     def known(self, partition: TopicPartition, *, clean: bool) -> Known:
-        """What they say of one partition."""
+        """The offsets of one partition."""
         return Known(
             clean=clean,
             recovery_point=None if self.recovery_points is None else self.recovery_points.get(partition, 0),
@@ -66,23 +66,23 @@ class OffsetCheckpoints:
         )
 
     def partitions(self) -> set[TopicPartition]:
-        """Of which the directory once had data."""
+        """The partitions that had data, by the checkpoints."""
         told = (*(self.recovery_points or {}).items(), *self.high_watermarks.items())
         return {partition for partition, offset in told if offset > 0}
 
     # Of logs
 
     def write(self) -> None:
-        """Write those that Kafka's broker writes while it runs; the cleaner's is written as it goes."""
+        """Write all but the cleaner's checkpoint, which is written after each round."""
         self.write_recovery_points()
         self.write_log_starts()
         self.write_high_watermarks()
 
     def write_recovery_points(self) -> None:
-        """``recovery-point-offset-checkpoint``: up to where each log is flushed.
+        """``recovery-point-offset-checkpoint``: the offset up to which each log is flushed.
 
-        What is known of refused partitions stays, so that they are refused again until they are repaired; if it is not
-        known because the file cannot be read, the file stays too.
+        Entries of partitions that did not load stay, so that the next start finds the damage again. If the file could
+        not be read, it stays as long as there are such partitions.
         """
         known = self.recovery_points
         if known is None and self._refused:
@@ -90,7 +90,7 @@ class OffsetCheckpoints:
         self._write(RECOVERY_POINTS, lambda log: log.recovery_point, known or {})
 
     def write_log_starts(self) -> None:
-        """``log-start-offset-checkpoint``: of the logs that do not begin where their first segment does."""
+        """``log-start-offset-checkpoint``: the starts of logs that begin behind their first segment's start."""
 
         def start(log: Log) -> int | None:
             return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
@@ -100,8 +100,8 @@ class OffsetCheckpoints:
     def write_high_watermarks(self) -> None:
         """``replication-offset-checkpoint``.
 
-        Damage below it is refused at the next start. So of a log without followers, whose high watermark is its end, it
-        says what is flushed.
+        The next start treats missing records below it as damage. So for a log without followers, whose high watermark
+        is its end, it has the flushed offset.
         """
 
         def mark(log: Log) -> int:
@@ -110,7 +110,7 @@ class OffsetCheckpoints:
         self._write(HIGH_WATERMARKS, mark, self.high_watermarks)
 
     def _write(self, name: str, offset_of: Callable[[Log], int | None], known: Mapping[TopicPartition, int]) -> None:
-        """Write what ``offset_of`` says of each log, None for no line, and what is ``known`` of refused partitions."""
+        """Write ``offset_of`` each log unless it is None, and ``known`` offsets of partitions that did not load."""
         with self.lock, self._health.guard():
             offsets = {partition: known[partition] for partition in list(self._refused) if partition in known}
             for partition, log in list(self._logs.items()):
@@ -120,7 +120,7 @@ class OffsetCheckpoints:
             self._health.make_room(lambda: self._replace(name, dict(sorted(offsets.items()))))
 
     def _replace(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write a checkpoint, unless it says the same already."""
+        """Write a checkpoint, unless it has not changed."""
         data = encode_offsets(offsets)
         if self._written.get(name) != data:
             write_offsets(self._fs, os.path.join(self._path, name), offsets)
@@ -129,21 +129,21 @@ class OffsetCheckpoints:
     # Of the cleaner: ``cleaner-offset-checkpoint``
 
     def note_cleaned(self, log: Log, end_offset: int) -> None:
-        """A round is done; a topic that was deleted meanwhile, and may have a namesake, is not noted."""
+        """Note the end of a round, unless the log was deleted meanwhile; a new topic may have its name."""
         with self.lock:
             if self._logs.get(log.topic_partition) is log:
                 self.cleaner_offsets[log.topic_partition] = end_offset
                 self._write_cleaner_offsets()
 
     def lower_cleaned(self, partition: TopicPartition, offset: int) -> None:
-        """What comes after a truncation to ``offset`` is dirty."""
+        """Records after a truncation to ``offset`` are dirty."""
         with self.lock:
             if self.cleaner_offsets.get(partition, 0) > offset:
                 self.cleaner_offsets[partition] = offset
                 self._write_cleaner_offsets()
 
     def forget_cleaned(self, partitions: Set[TopicPartition]) -> None:
-        """These are deleted."""
+        """Remove deleted partitions."""
         with self.lock:
             if self.cleaner_offsets.keys() & partitions:
                 for partition in partitions:

@@ -1,9 +1,8 @@
-"""Strays: replicas that the cluster does not name any more, set aside and kept.
+"""Strays: replicas that the cluster no longer assigns to this broker, set aside and kept.
 
-A partition's directory becomes ``<topic>-<number>.<unique>-stray``, Kafka's own name for it; Kafka passes over such a
-directory too. Nothing in it is deleted until an operator asks for it, or the cluster says that the topic was deleted.
-What only the files at the top of the log directory know of the partition goes into ``.seglog/stray`` inside of it, as
-JSON, so that the replica can be taken back as it was::
+The partition's directory is renamed to ``<topic>-<number>.<unique>-stray``, as Kafka does; Kafka ignores it too. It is
+kept until an operator deletes it, or the cluster deletes the topic. The facts that only the log directory's checkpoints
+have are written to ``.seglog/stray`` in it, as JSON, so that the replica can be restored unchanged::
 
     {"version": 1, "topic": "web", "number": 3, "id": "86Gyw9TlT2CBcYKTpLXG1w", "config": {"retention.ms": "5"},
      "log_start": 17, "high_watermark": 1234, "log_end": 1240, "leader_epoch": 4}
@@ -29,7 +28,7 @@ _VERSION: Final = 1
 
 
 class Stray(NamedTuple):
-    """A replica when it was set aside; ``high_watermark`` and ``log_start`` are 0 where nobody knows them."""
+    """A replica when it was set aside; ``high_watermark`` and ``log_start`` are 0 if not known."""
 
     partition: TopicPartition
     topic_id: UUID | None
@@ -40,7 +39,7 @@ class Stray(NamedTuple):
     leader_epoch: int = -1
 
 
-class FoundStray(NamedTuple):
+class StrayDirectory(NamedTuple):
     """A stray and the path of its directory."""
 
     path: str
@@ -64,7 +63,7 @@ def is_stray_name(name: str) -> bool:
 
 
 def write_stray(fs: Fs, partition_path: str, stray: Stray) -> None:
-    """Into the directory of a partition that is about to be set aside; durable."""
+    """Write the file into the directory of a partition before it is set aside; durable."""
     content = {
         "version": _VERSION,
         "topic": stray.partition.topic,
@@ -84,41 +83,41 @@ def write_stray(fs: Fs, partition_path: str, stray: Stray) -> None:
 
 
 def forget_stray(fs: Fs, partition_path: str) -> None:
-    """The partition is served again."""
+    """Remove the file: the partition is served again."""
     path = os.path.join(partition_path, _FILE)
     if fs.exists(path):
         fs.unlink(path)
 
 
-def find_strays(fs: Fs, log_dir: str) -> Iterator[FoundStray]:
-    """All strays in a log directory, Kafka's too, by name. One that goes away meanwhile is passed over."""
+def find_strays(fs: Fs, log_dir: str) -> Iterator[StrayDirectory]:
+    """All strays in a log directory, also Kafka's, by name, except those that are removed meanwhile."""
     for name in sorted(filter(is_stray_name, fs.listdir(log_dir))):
         path = os.path.join(log_dir, name)
         try:
             if fs.stat(path).is_dir:
-                yield FoundStray(path, read_stray(fs, path))
+                yield StrayDirectory(path, read_stray(fs, path))
         except FileNotFoundError:
             continue
 
 
 def read_stray(fs: Fs, path: str) -> Stray:
-    """What is known of the stray at ``path``; of one that Kafka has set aside, its name and its topic's id."""
+    """Read the stray at ``path``; if Kafka has set it aside, only its name and topic id are known."""
     try:
-        told = json.loads(fs.read(os.path.join(path, _FILE)))
-        if told["version"] == _VERSION:
+        content = json.loads(fs.read(os.path.join(path, _FILE)))
+        if content["version"] == _VERSION:
             return Stray(
-                TopicPartition(str(told["topic"]), int(told["number"])),
-                decode_id(told["id"]) if told["id"] else None,
-                {str(key): str(value) for key, value in told["config"].items()},
-                int(told["log_start"]),
-                int(told["high_watermark"]),
-                int(told["log_end"]),
-                int(told["leader_epoch"]),
+                TopicPartition(str(content["topic"]), int(content["number"])),
+                decode_id(content["id"]) if content["id"] else None,
+                {str(key): str(value) for key, value in content["config"].items()},
+                int(content["log_start"]),
+                int(content["high_watermark"]),
+                int(content["log_end"]),
+                int(content["leader_epoch"]),
             )
     except FileNotFoundError:
         pass
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass  # its bytes are kept all the same
+        pass  # an unreadable file: the directory is a stray all the same
     partition = parse_topic_partition(os.path.basename(path).rpartition(".")[0])
     try:
         topic_id = read_partition_metadata(fs, path)
@@ -128,7 +127,7 @@ def read_stray(fs: Fs, path: str) -> Stray:
 
 
 def size_of(fs: Fs, path: str) -> int:
-    """Bytes that all files in a directory take, without holes of indexes; 0 of what goes away meanwhile."""
+    """Bytes that all files in a directory occupy, without holes; files that are removed meanwhile count 0."""
     total = 0
     try:
         for name in fs.listdir(path):
