@@ -17,9 +17,9 @@ from seglog.cluster.generation import SeenGenerations, StoreWentBackError, check
 from seglog.cluster.model import GENERATION, PARTITIONS, Member, topic_name
 from seglog.cluster.store import VersionedValue
 from seglog.core.ground import THREADS
+from tests.cluster.cluster_member import ClusterMember, make_topic, stores
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, UNKNOWN, Faulty
-from tests.cluster.party import Party, make_topic, stores
 
 LEADERS_SECONDS = 2.0
 """In which 1,000 partitions have new leaders after a broker's registration has gone."""
@@ -27,14 +27,14 @@ LEADERS_SECONDS = 2.0
 Work = Callable[[list[Faulty]], Coroutine[Any, Any, None]]
 
 
-async def seen(party: Party, condition: Callable[[Party], bool]) -> None:
+async def seen(party: ClusterMember, condition: Callable[[ClusterMember], bool]) -> None:
     """Until the broker sees it so."""
     await party.sees(lambda: condition(party))
 
 
-async def joined(made: list[Faulty], *, balance_seconds: float | None = None) -> list[Party]:
+async def joined(made: list[Faulty], *, balance_seconds: float | None = None) -> list[ClusterMember]:
     """Brokers 1, 2 and so on, of which the first is the controller."""
-    parties = [Party(store, number + 1, balance_seconds=balance_seconds) for number, store in enumerate(made)]
+    parties = [ClusterMember(store, number + 1, balance_seconds=balance_seconds) for number, store in enumerate(made)]
     for party in parties:
         await party.join()
         party.run(controller=True)
@@ -129,7 +129,7 @@ class ControllerContract(ABC):
         """Made or not, there is one controller, and it knows that it is."""
 
         async def work(made: list[Faulty]) -> None:
-            party = Party(made[0], 1)
+            party = ClusterMember(made[0], 1)
             made[0].fail(how, at=CONTROLLER_EPOCHS)
             await party.join()
             party.run(controller=True)
@@ -146,12 +146,12 @@ class ControllerContract(ABC):
         self, tmp_path: Path
     ) -> None:
         async def work(made: list[Faulty]) -> None:
-            killed = Party(made[0], 1, timeout_ms=60_000)
+            killed = ClusterMember(made[0], 1, timeout_ms=60_000)
             await killed.join()
             killed.run(controller=True)
             await killed.controls(1)
             await killed.stop()
-            again = Party(made[1], 1)
+            again = ClusterMember(made[1], 1)
             await again.join()
             again.run(controller=True)
             await again.controls(2)
@@ -175,7 +175,7 @@ class ControllerContract(ABC):
             for gone, *left in (parties, parties[1:]):
                 leaders = [party.node for party in left]
 
-                def is_settled(party: Party, leaders: list[int] = leaders) -> bool:
+                def is_settled(party: ClusterMember, leaders: list[int] = leaders) -> bool:
                     return party.is_settled(1000, *leaders)
 
                 began = time.perf_counter()

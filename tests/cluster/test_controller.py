@@ -25,9 +25,9 @@ from seglog.cluster.model import (
 )
 from seglog.cluster.store import MetadataStore, VersionedValue
 from tests.cases import case
+from tests.cluster.cluster_member import ClusterMember, end_session, make_topic
 from tests.cluster.contract_controller import ControllerContract, joined, seen
 from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
-from tests.cluster.party import Party, end_session, make_topic
 
 ID = UUID(int=1)
 
@@ -167,7 +167,7 @@ class TestController(ControllerContract):
         """Someone holds the write lock for longer than two thirds of the session's time, and lets go."""
 
         async def work(made: list[Faulty]) -> None:
-            party = Party(made[0], 1, timeout_ms=900)
+            party = ClusterMember(made[0], 1, timeout_ms=900)
             await party.join()
             party.run(controller=True)
             await party.controls(1)
@@ -246,7 +246,7 @@ async def stored(store: MetadataStore) -> dict[tuple[UUID, int], PartitionState]
     return {(UUID(key[1]), int(key[2])): decode_partition(name, found[name].value) for name, key in keys.items()}
 
 
-def never_back(party: Party) -> list[object]:
+def never_back(party: ClusterMember) -> list[object]:
     """From here on, what it sees that is older than what it saw before."""
     found: list[object] = []
     last: dict[tuple[UUID, int], tuple[int, int]] = {}

@@ -12,9 +12,9 @@ import pytest
 from seglog.cluster.formats import FORMAT, OURS, FormatError, Formats, check_format, raise_format, speaks_name
 from seglog.cluster.store import MISSING, Change, Check, VersionedValue
 from tests.cli.run import Run, run_here
+from tests.cluster.cluster_member import ClusterMember, stores
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import Faulty
-from tests.cluster.party import Party, stores
 
 Work = Callable[[list[Faulty]], Coroutine[Any, Any, None]]
 
@@ -52,7 +52,7 @@ def test_a_broker_without_the_clusters_format_is_refused_with_both(there: int, o
 
 def test_the_format_rises_when_every_broker_speaks_it(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        old, new = Party(made[0], 1, formats=Formats(1, 1)), Party(made[1], 2)
+        old, new = ClusterMember(made[0], 1, formats=Formats(1, 1)), ClusterMember(made[1], 2)
         await old.join()
         await new.join()
         assert await made[0].get(FORMAT) == VersionedValue(b"1", 0)  # as in a cluster of the first release
@@ -66,8 +66,8 @@ def test_the_format_rises_when_every_broker_speaks_it(tmp_path: Path) -> None:
         with pytest.raises(FormatError, match="it never goes back to 1"):
             await raise_format(made[1], 1)
         with pytest.raises(FormatError, match="has format 2, this broker speaks format 1"):
-            await Party(made[0], 1, formats=Formats(1, 1)).join()
-        again = Party(made[0], 1)
+            await ClusterMember(made[0], 1, formats=Formats(1, 1)).join()
+        again = ClusterMember(made[0], 1)
         await again.join()
 
     run(tmp_path, work)

@@ -18,9 +18,9 @@ from seglog.cluster.store import StoreClosedError, StoreError, StoreFailedError,
 from seglog.core.ground import Ground
 from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, VirtualWorkers, World
 from seglog.testing.virtual_store import Fate, VirtualServer, VirtualStore
+from tests.cluster.cluster_member import ClusterMember, end_session, stores
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
-from tests.cluster.party import Party, end_session, stores
 
 Work = Callable[[list[Faulty]], Coroutine[Any, Any, None]]
 
@@ -35,7 +35,7 @@ def run(path: Path, work: Work, number: int = 2) -> None:
 
 def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        parties = [Party(store, number + 1) for number, store in enumerate(made)]
+        parties = [ClusterMember(store, number + 1) for number, store in enumerate(made)]
         await asyncio.gather(*(party.join() for party in parties))
         epochs = {me.epoch for party in parties if (me := party.member())}
         assert epochs == {1, 2, 3, 4}
@@ -66,7 +66,7 @@ def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
 
 def test_who_has_lost_the_session_joins_again_in_a_new_epoch(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1)
+        party = ClusterMember(made[0], 1)
         await party.join()
         party.run()
         await party.membership.update(offline=("x/1",), listeners={"PLAINTEXT": "elsewhere:1"})
@@ -85,7 +85,7 @@ def test_who_has_lost_the_session_joins_again_in_a_new_epoch(tmp_path: Path) -> 
 
 def test_joining_again_is_tried_until_the_disk_has_room(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1)
+        party = ClusterMember(made[0], 1)
         await party.join()
         party.run()
         party.full = 2
@@ -97,7 +97,7 @@ def test_joining_again_is_tried_until_the_disk_has_room(tmp_path: Path) -> None:
 
 def test_joining_again_is_tried_until_the_store_works(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1)
+        party = ClusterMember(made[0], 1)
         await party.join()
         party.run()
         made[0].fail(BEFORE, BEFORE, at=BROKER_EPOCHS)
@@ -112,7 +112,7 @@ def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path)
     """Someone holds the write lock for longer than two thirds of its time, and lets go."""
 
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1, timeout_ms=900)
+        party = ClusterMember(made[0], 1, timeout_ms=900)
         await party.join()
         party.run()
         other = sqlite3.connect(tmp_path / "store", isolation_level=None)
@@ -134,10 +134,10 @@ def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path)
 
 def test_an_earlier_life_of_the_same_directories_is_taken_away(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        killed = Party(made[0], 1, directories=("a", "b"))
+        killed = ClusterMember(made[0], 1, directories=("a", "b"))
         await killed.join()
         killed.run()
-        again = Party(made[1], 1, directories=("b", "c"))
+        again = ClusterMember(made[1], 1, directories=("b", "c"))
         await again.join()
         assert again.member() == Member(1, 2)
         with pytest.raises(StoreError, match=r"taken by the broker at host1:9092 \(log directories b, c\) in epoch 2"):
@@ -153,7 +153,10 @@ def test_an_earlier_life_of_the_same_directories_is_taken_away(tmp_path: Path) -
 
 def test_another_broker_with_the_same_node_id_is_refused(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        first, other = Party(made[0], 1, directories=("a",)), Party(made[1], 1, directories=("b",), timeout_ms=200)
+        first, other = (
+            ClusterMember(made[0], 1, directories=("a",)),
+            ClusterMember(made[1], 1, directories=("b",), timeout_ms=200),
+        )
         await first.join()
         with pytest.raises(StoreError) as refused:
             await other.join()
@@ -177,7 +180,7 @@ def test_another_broker_with_the_same_node_id_is_refused(tmp_path: Path) -> None
 
 def test_whose_disk_was_replaced_waits_for_the_end_of_its_old_session(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        old, new = Party(made[0], 1, directories=("a",)), Party(made[1], 1, directories=("b",))
+        old, new = ClusterMember(made[0], 1, directories=("a",)), ClusterMember(made[1], 1, directories=("b",))
         await old.join()
         joining = asyncio.create_task(new.join())
         while not made[1].sessions:  # it has asked, and is refused for now
@@ -192,7 +195,7 @@ def test_whose_disk_was_replaced_waits_for_the_end_of_its_old_session(tmp_path: 
 @pytest.mark.parametrize("how", [BEFORE, UNKNOWN, AFTER])
 def test_a_commit_that_fails_under_a_registration(how: str, tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1)
+        party = ClusterMember(made[0], 1)
         made[0].fail(how, at=BROKER_EPOCHS)
         await party.join()
         assert party.member() == Member(1, 1)
@@ -205,7 +208,7 @@ def test_a_commit_that_fails_under_a_registration(how: str, tmp_path: Path) -> N
 
 def test_a_store_that_fails_for_longer_than_a_session_is_no_store(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1)
+        party = ClusterMember(made[0], 1)
         made[0].fail(*[BEFORE] * 1000, at=BROKER_EPOCHS)
         with pytest.raises(StoreFailedError, match="the disk is full"):
             await party.join()
@@ -220,7 +223,7 @@ def test_what_an_earlier_life_had_on_its_way_changes_nothing(tmp_path: Path) -> 
     was at the same version."""
 
     async def work(made: list[Faulty]) -> None:
-        first, killed, again = (Party(store, 1) for store in made)
+        first, killed, again = (ClusterMember(store, 1) for store in made)
         await first.join()
         made[1].hold_commits()
         joining = asyncio.create_task(killed.join())
@@ -244,7 +247,7 @@ def test_what_an_earlier_life_had_on_its_way_changes_nothing(tmp_path: Path) -> 
 @pytest.mark.parametrize("how", [BEFORE, UNKNOWN, AFTER])
 def test_an_update_is_written_once_whatever_fails(how: str, tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1)
+        party = ClusterMember(made[0], 1)
         await party.join()
         made[0].fail(how, how, at=broker_name(1))
         await party.membership.update(is_stopping=True)
@@ -264,7 +267,7 @@ def test_an_update_is_written_once_whatever_fails(how: str, tmp_path: Path) -> N
 
 def test_an_update_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1, timeout_ms=1000)
+        party = ClusterMember(made[0], 1, timeout_ms=1000)
         await party.join()
         made[0].fail(*[BEFORE] * 13, at=broker_name(1))
         with pytest.raises(StoreFailedError):
@@ -277,7 +280,7 @@ def test_an_update_that_could_not_be_written_is_tried_again(tmp_path: Path) -> N
 
 def test_a_registration_that_someone_has_removed_is_made_again(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1)
+        party = ClusterMember(made[0], 1)
         await party.join()
         party.run()
         await made[1].delete(broker_name(1))
@@ -293,7 +296,7 @@ def test_a_registration_that_someone_has_removed_is_made_again(tmp_path: Path) -
 
 def test_leaving_while_joining_leaves_nothing(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        party = Party(made[0], 1)
+        party = ClusterMember(made[0], 1)
         made[0].hold_commits()
         joining = asyncio.create_task(party.join())
         await made[0].held.wait()
@@ -311,7 +314,7 @@ def test_leaving_while_joining_leaves_nothing(tmp_path: Path) -> None:
 def test_a_counter_that_is_there_goes_on(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
         await made[1].create(BROKER_EPOCHS, b"41")
-        party = Party(made[0], 7)
+        party = ClusterMember(made[0], 7)
         await party.join()
         assert party.member() == Member(7, 42)
         await made[1].cas(BROKER_EPOCHS, b"many", 1)

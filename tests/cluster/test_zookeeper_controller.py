@@ -9,10 +9,10 @@ from typing import ClassVar
 import pytest
 
 from seglog.cluster.model import Member
+from tests.cluster.cluster_member import ClusterMember, make_topic, stores
 from tests.cluster.contract import SOON
 from tests.cluster.contract_controller import ControllerContract, seen
 from tests.cluster.faulty import Faulty
-from tests.cluster.party import Party, make_topic, stores
 from tests.cluster.proxy import Proxy
 from tests.kafka.zookeeper import ZooKeeperNode
 
@@ -33,7 +33,7 @@ class TestControllerOnZooKeeper(ControllerContract):
         """A short cut it survives in its epoch; a long one ends its session, and the office goes to another one."""
 
         async def work(cut_off: Faulty, made: list[Faulty], proxy: Proxy) -> None:
-            first, second = Party(cut_off, 1, timeout_ms=4000), Party(made[0], 2)
+            first, second = ClusterMember(cut_off, 1, timeout_ms=4000), ClusterMember(made[0], 2)
             for party in (first, second):
                 await party.join()
                 party.run(controller=True)

@@ -1,7 +1,7 @@
-"""Three brokers with real replicas of one partition of ``__consumer_offsets``, each with its coordinator, in a world
-that makes its own time: the lead moves, brokers hear of it late, followers are cut off, sessions are in doubt.
+"""Three brokers with real replicas of one partition of ``__consumer_offsets`` and their coordinators, on virtual time:
+leadership moves, brokers learn of it late, followers are cut off, sessions are in doubt.
 
-What a store, a controller and links do is done here in a few lines; what decides is the real code.
+Store, controller and links are a few lines each; the code that decides is the real one.
 """
 
 from __future__ import annotations

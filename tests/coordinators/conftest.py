@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinators.driver import Driver
+from tests.coordinators.shard_driver import ShardDriver
 
 
 @pytest.fixture
-def driver() -> Driver:
-    return Driver()
+def driver() -> ShardDriver:
+    return ShardDriver()

@@ -10,7 +10,17 @@ from seglog.coordinators.group_messages import Protocols
 from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataValue
 from seglog.coordinators.group_state import NEXT, GroupLimits, GroupState
 from seglog.core.error_codes import ErrorCode
-from tests.coordinators.driver import BOTH, DELAY, GROUP, RANGE, REBALANCE, SESSION, WALL, Driver, subscription
+from tests.coordinators.shard_driver import (
+    BOTH,
+    DELAY,
+    GROUP,
+    RANGE,
+    REBALANCE,
+    SESSION,
+    WALL,
+    ShardDriver,
+    subscription,
+)
 
 
 def test_every_state_but_dead_may_die() -> None:
@@ -21,7 +31,7 @@ def test_every_state_but_dead_may_die() -> None:
 # Joining
 
 
-def test_two_members_share(driver: Driver) -> None:
+def test_two_members_share(driver: ShardDriver) -> None:
     first, second = driver.join_twice(), driver.join_twice()
     driver.advance(DELAY)
     assert first not in driver.answers  # the second one came meanwhile: others may
@@ -40,7 +50,7 @@ def test_two_members_share(driver: Driver) -> None:
     assert driver.heartbeat(follower.member_id, 1) is ErrorCode.NONE
 
 
-def test_what_is_written_of_a_group(driver: Driver) -> None:
+def test_what_is_written_of_a_group(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     driver.leave(member)
     values = [value for key, value in driver.log if key == GroupMetadataKey(GROUP)]
@@ -53,7 +63,7 @@ def test_what_is_written_of_a_group(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_new_member_gets_its_id_before_it_joins_from_version_4_on(driver: Driver, version: int) -> None:
+def test_a_new_member_gets_its_id_before_it_joins_from_version_4_on(driver: ShardDriver, version: int) -> None:
     ticket = driver.start_join(version=version)
     if version < 4:
         assert ticket not in driver.answers
@@ -67,7 +77,7 @@ def test_a_new_member_gets_its_id_before_it_joins_from_version_4_on(driver: Driv
     assert driver.joined(driver.start_join("c-1", version=version)).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_those_who_were_given_ids(driver: Driver) -> None:
+def test_a_rebalance_waits_for_those_who_were_given_ids(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     given = driver.joined(driver.start_join())
     driver.start_join(member)
@@ -76,7 +86,7 @@ def test_a_rebalance_waits_for_those_who_were_given_ids(driver: Driver) -> None:
     assert driver.joined(last).generation == 2
 
 
-def test_pending_members_are_bounded(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_members_are_bounded(driver: ShardDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_membership, "MAX_PENDING", 3)
     ids = [driver.joined(driver.start_join()).member_id for _ in range(5)]
     assert list(driver.group.members.pending) == ids[2:]
@@ -84,7 +94,7 @@ def test_pending_members_are_bounded(driver: Driver, monkeypatch: pytest.MonkeyP
 
 
 def test_an_initial_rebalance_waits_for_others_but_not_for_ever() -> None:
-    driver = Driver()
+    driver = ShardDriver()
     first = driver.start_join(version=3, rebalance=4 * DELAY)
     for _ in range(4):
         driver.advance(DELAY - 1)
@@ -96,7 +106,7 @@ def test_an_initial_rebalance_waits_for_others_but_not_for_ever() -> None:
 
 
 def test_no_delay_at_all() -> None:
-    driver = Driver(GroupLimits(0))
+    driver = ShardDriver(GroupLimits(0))
     ticket = driver.join_twice()
     driver.advance(0)
     assert driver.joined(ticket).generation == 1
@@ -105,7 +115,7 @@ def test_no_delay_at_all() -> None:
 @pytest.mark.parametrize(
     ("protocol_type", "protocols"), [("", RANGE), ("consumer", ()), ("connect", RANGE), ("consumer", (("other", b""),))]
 )
-def test_a_member_that_speaks_otherwise(driver: Driver, protocol_type: str, protocols: Protocols) -> None:
+def test_a_member_that_speaks_otherwise(driver: ShardDriver, protocol_type: str, protocols: Protocols) -> None:
     if protocol_type and protocols:
         driver.stable()
     answer = driver.joined(driver.start_join(protocol_type=protocol_type, protocols=protocols))
@@ -113,7 +123,7 @@ def test_a_member_that_speaks_otherwise(driver: Driver, protocol_type: str, prot
 
 
 def test_most_votes_win() -> None:
-    driver = Driver(GroupLimits(0))
+    driver = ShardDriver(GroupLimits(0))
     likes_a, likes_b = (("a", b""), ("b", b"")), (("b", b""), ("a", b""))
     tickets = [driver.start_join(version=3, protocols=likes) for likes in (likes_a, likes_b, likes_b)]
     assert driver.start_join(version=3, protocols=(("c", b""),)) in driver.answers
@@ -122,13 +132,13 @@ def test_most_votes_win() -> None:
 
 
 def test_only_what_all_speak_is_voted_for() -> None:
-    driver = Driver(GroupLimits(0))
+    driver = ShardDriver(GroupLimits(0))
     tickets = [driver.start_join(version=3, protocols=BOTH), driver.start_join(version=3, protocols=BOTH[1:])]
     driver.advance(0)
     assert {driver.joined(ticket).protocol for ticket in tickets} == {"roundrobin"}
 
 
-def test_an_unknown_member_or_group(driver: Driver) -> None:
+def test_an_unknown_member_or_group(driver: ShardDriver) -> None:
     answer = driver.joined(driver.start_join("nobody"))
     assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "nobody")
     assert driver.shard.groups == {}
@@ -137,7 +147,7 @@ def test_an_unknown_member_or_group(driver: Driver) -> None:
     assert driver.joined(driver.start_join("nobody")).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_that_could_not_be_written_is_not_there(driver: Driver) -> None:
+def test_a_group_that_could_not_be_written_is_not_there(driver: ShardDriver) -> None:
     driver.fails = ErrorCode.NOT_COORDINATOR
     assert driver.joined(driver.start_join(version=3)).code is ErrorCode.NOT_COORDINATOR
     assert driver.shard.groups == {}
@@ -149,7 +159,7 @@ def test_a_group_that_could_not_be_written_is_not_there(driver: Driver) -> None:
 
 
 def test_a_full_group_takes_nobody_else() -> None:
-    driver = Driver(GroupLimits(DELAY, max_size=2))
+    driver = ShardDriver(GroupLimits(DELAY, max_size=2))
     members = driver.stable(2)
     answer = driver.joined(driver.start_join(version=3))
     assert (answer.code, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -160,7 +170,7 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert driver.joined(driver.start_join(members[1])).code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_group_over_its_size_rebalances_when_it_is_loaded(driver: Driver) -> None:
+def test_a_group_over_its_size_rebalances_when_it_is_loaded(driver: ShardDriver) -> None:
     driver.stable(3)
     shard = driver.replayed()
     shard.limits = GroupLimits(DELAY, max_size=2)
@@ -172,7 +182,7 @@ def test_a_group_over_its_size_rebalances_when_it_is_loaded(driver: Driver) -> N
 # Rebalancing
 
 
-def test_a_leader_that_joins_again_makes_all_join(driver: Driver) -> None:
+def test_a_leader_that_joins_again_makes_all_join(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     again = driver.start_join(leader)
     assert driver.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -181,7 +191,7 @@ def test_a_leader_that_joins_again_makes_all_join(driver: Driver) -> None:
     assert driver.joined(again).generation == driver.joined(last).generation == 2
 
 
-def test_a_follower_that_joins_again_is_told_what_it_knows(driver: Driver) -> None:
+def test_a_follower_that_joins_again_is_told_what_it_knows(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     answer = driver.joined(driver.start_join(follower))
     assert (answer.code, answer.generation, answer.leader, answer.members) == (ErrorCode.NONE, 1, leader, ())
@@ -191,7 +201,7 @@ def test_a_follower_that_joins_again_is_told_what_it_knows(driver: Driver) -> No
     assert driver.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_joining_again_while_assignments_are_made(driver: Driver) -> None:
+def test_joining_again_while_assignments_are_made(driver: ShardDriver) -> None:
     first, second = driver.join_twice(), driver.join_twice()
     driver.advance(2 * DELAY)
     leader, follower = driver.joined(first), driver.joined(second)
@@ -203,7 +213,7 @@ def test_joining_again_while_assignments_are_made(driver: Driver) -> None:
     assert driver.group.state is GroupState.PREPARING
 
 
-def test_who_does_not_join_again_is_out(driver: Driver) -> None:
+def test_who_does_not_join_again_is_out(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     again = driver.start_join(leader)
     for _ in range(REBALANCE // 5000):
@@ -214,7 +224,7 @@ def test_who_does_not_join_again_is_out(driver: Driver) -> None:
     assert driver.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_another_leads_when_the_leader_does_not_join_again(driver: Driver) -> None:
+def test_another_leads_when_the_leader_does_not_join_again(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     driver.start_join(follower, protocols=BOTH)
     again = driver.start_join(follower, protocols=BOTH)
@@ -223,14 +233,14 @@ def test_another_leads_when_the_leader_does_not_join_again(driver: Driver) -> No
     assert driver.joined(again).leader == follower
 
 
-def test_a_client_that_asks_again_gets_one_answer(driver: Driver) -> None:
+def test_a_client_that_asks_again_gets_one_answer(driver: ShardDriver) -> None:
     leader, _ = driver.stable(2)
     before, after = driver.start_join(leader), driver.start_join(leader)
     assert driver.joined(before).code is ErrorCode.REBALANCE_IN_PROGRESS
     assert after not in driver.answers
 
 
-def test_a_session_that_ends(driver: Driver) -> None:
+def test_a_session_that_ends(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     driver.advance(SESSION - 1)
     assert driver.heartbeat(leader, 1) is ErrorCode.NONE
@@ -243,7 +253,7 @@ def test_a_session_that_ends(driver: Driver) -> None:
     assert driver.heartbeat(leader, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_nobody_is_out_while_it_waits(driver: Driver) -> None:
+def test_nobody_is_out_while_it_waits(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     again = driver.start_join(leader)
     for _ in range(REBALANCE // 5000 - 1):
@@ -253,7 +263,7 @@ def test_nobody_is_out_while_it_waits(driver: Driver) -> None:
     assert again not in driver.answers
 
 
-def test_a_new_member_that_never_learns_its_id_is_out_after_five_minutes(driver: Driver) -> None:
+def test_a_new_member_that_never_learns_its_id_is_out_after_five_minutes(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     ticket = driver.start_join(version=3, rebalance=2_000_000)
     for _ in range(70):
@@ -265,7 +275,7 @@ def test_a_new_member_that_never_learns_its_id_is_out_after_five_minutes(driver:
     assert driver.joined(ticket).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_does_not_ask_for_its_assignment_is_out(driver: Driver) -> None:
+def test_who_does_not_ask_for_its_assignment_is_out(driver: ShardDriver) -> None:
     first, second = driver.join_twice(), driver.join_twice()
     driver.advance(2 * DELAY)
     leader, follower = driver.joined(first).member_id, driver.joined(second).member_id
@@ -279,7 +289,7 @@ def test_who_does_not_ask_for_its_assignment_is_out(driver: Driver) -> None:
     assert follower not in driver.group.members
 
 
-def test_everybody_is_out_when_nobody_asks_for_an_assignment(driver: Driver) -> None:
+def test_everybody_is_out_when_nobody_asks_for_an_assignment(driver: ShardDriver) -> None:
     ticket = driver.join_twice()
     driver.advance(DELAY)
     member = driver.joined(ticket).member_id
@@ -293,7 +303,7 @@ def test_everybody_is_out_when_nobody_asks_for_an_assignment(driver: Driver) -> 
 # Assignments
 
 
-def test_a_sync_that_cannot_be(driver: Driver) -> None:
+def test_a_sync_that_cannot_be(driver: ShardDriver) -> None:
     assert driver.synced(driver.start_sync("nobody", 1)).code is ErrorCode.UNKNOWN_MEMBER_ID
     (member,) = driver.stable()
     cases = {
@@ -308,12 +318,12 @@ def test_a_sync_that_cannot_be(driver: Driver) -> None:
     assert driver.synced(driver.start_sync(member, 1)).code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_stable_group_gives_the_assignment_again(driver: Driver) -> None:
+def test_a_stable_group_gives_the_assignment_again(driver: ShardDriver) -> None:
     _, follower = driver.stable(2)
     assert driver.synced(driver.start_sync(follower, 1)).assignment == follower.encode()
 
 
-def test_a_member_without_an_assignment_gets_an_empty_one(driver: Driver) -> None:
+def test_a_member_without_an_assignment_gets_an_empty_one(driver: ShardDriver) -> None:
     first, second = driver.join_twice(), driver.join_twice()
     driver.advance(2 * DELAY)
     waiting = driver.start_sync(driver.joined(second).member_id, 1)
@@ -321,7 +331,7 @@ def test_a_member_without_an_assignment_gets_an_empty_one(driver: Driver) -> Non
     assert driver.synced(waiting) == (ErrorCode.NONE, "consumer", "range", b"")
 
 
-def test_an_assignment_that_cannot_be_written(driver: Driver) -> None:
+def test_an_assignment_that_cannot_be_written(driver: ShardDriver) -> None:
     ticket = driver.join_twice()
     driver.advance(DELAY)
     member = driver.joined(ticket).member_id
@@ -332,7 +342,7 @@ def test_an_assignment_that_cannot_be_written(driver: Driver) -> None:
     assert driver.joined(driver.start_join(member)).generation == 2
 
 
-def test_an_assignment_of_an_old_generation_comes_too_late(driver: Driver) -> None:
+def test_an_assignment_of_an_old_generation_comes_too_late(driver: ShardDriver) -> None:
     first, second = driver.join_twice(), driver.join_twice()
     driver.advance(2 * DELAY)
     leader, follower = driver.joined(first).member_id, driver.joined(second).member_id

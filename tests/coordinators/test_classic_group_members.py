@@ -9,12 +9,12 @@ import pytest
 from seglog.coordinators.group_messages import LeavingMember
 from seglog.coordinators.group_state import GroupState, Now
 from seglog.core.error_codes import ErrorCode
-from tests.coordinators.driver import BOTH, DELAY, GROUP, REBALANCE, SESSION, Driver
+from tests.coordinators.shard_driver import BOTH, DELAY, GROUP, REBALANCE, SESSION, ShardDriver
 
 # Leaving
 
 
-def test_members_leave_together(driver: Driver) -> None:
+def test_members_leave_together(driver: ShardDriver) -> None:
     leader, follower, last = driver.stable(3)
     given = driver.joined(driver.start_join()).member_id
     codes = driver.leave(follower, "nobody", given, LeavingMember("", "no-instance"), LeavingMember(""))
@@ -31,17 +31,17 @@ def test_members_leave_together(driver: Driver) -> None:
     assert driver.leave(leader) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_nobody_leaves_a_group_that_is_not_there(driver: Driver) -> None:
+def test_nobody_leaves_a_group_that_is_not_there(driver: ShardDriver) -> None:
     assert driver.leave("a", "b") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
-def test_a_pending_member_leaves_an_empty_group(driver: Driver) -> None:
+def test_a_pending_member_leaves_an_empty_group(driver: ShardDriver) -> None:
     given = driver.joined(driver.start_join()).member_id
     assert driver.leave(given) == [ErrorCode.NONE]
     assert driver.group.state is GroupState.EMPTY
 
 
-def test_a_member_that_is_removed_while_it_waits_is_told_so(driver: Driver) -> None:
+def test_a_member_that_is_removed_while_it_waits_is_told_so(driver: ShardDriver) -> None:
     leader, _ = driver.stable(2)
     again = driver.start_join(leader)
     driver.leave(leader)
@@ -58,7 +58,7 @@ def test_a_member_that_is_removed_while_it_waits_is_told_so(driver: Driver) -> N
 # Static members
 
 
-def test_a_static_member_comes_back_unnoticed(driver: Driver) -> None:
+def test_a_static_member_comes_back_unnoticed(driver: ShardDriver) -> None:
     leader, static = driver.stable(1, instances=["i"])
     before = len(driver.log)
     answer = driver.joined(driver.start_join(instance="i"))
@@ -79,7 +79,7 @@ def test_a_static_member_comes_back_unnoticed(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])
-def test_a_static_leader_comes_back(driver: Driver, version: int, skips: bool) -> None:
+def test_a_static_leader_comes_back(driver: ShardDriver, version: int, skips: bool) -> None:
     (static,) = driver.stable(0, instances=["i"])
     answer = driver.joined(driver.start_join(instance="i", version=version))
     assert answer.skip_assignment == skips
@@ -87,13 +87,13 @@ def test_a_static_leader_comes_back(driver: Driver, version: int, skips: bool) -
     assert bool(answer.members) == skips
 
 
-def test_a_static_member_that_comes_back_with_other_protocols(driver: Driver) -> None:
+def test_a_static_member_that_comes_back_with_other_protocols(driver: ShardDriver) -> None:
     leader, _ = driver.stable(1, instances=["i"], protocols=BOTH)
     driver.start_join(instance="i", protocols=BOTH[1:])
     assert driver.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_static_member_comes_back_while_assignments_are_made(driver: Driver) -> None:
+def test_a_static_member_comes_back_while_assignments_are_made(driver: ShardDriver) -> None:
     tickets = [driver.join_twice(), driver.start_join(instance="i")]
     driver.advance(2 * DELAY)
     leader, static = (driver.joined(ticket).member_id for ticket in tickets)
@@ -105,7 +105,7 @@ def test_a_static_member_comes_back_while_assignments_are_made(driver: Driver) -
     assert driver.joined(back).generation == driver.joined(last).generation == 2
 
 
-def test_a_static_member_that_waits_is_fenced_by_its_successor(driver: Driver) -> None:
+def test_a_static_member_that_waits_is_fenced_by_its_successor(driver: ShardDriver) -> None:
     before = driver.start_join(instance="i")
     after = driver.start_join(instance="i")
     assert driver.joined(before).code is ErrorCode.FENCED_INSTANCE_ID
@@ -113,7 +113,7 @@ def test_a_static_member_that_waits_is_fenced_by_its_successor(driver: Driver) -
     assert [member.instance_id for member in driver.joined(after).members] == ["i"]
 
 
-def test_a_static_member_that_cannot_be_written_stays_as_it_was(driver: Driver) -> None:
+def test_a_static_member_that_cannot_be_written_stays_as_it_was(driver: ShardDriver) -> None:
     leader, static = driver.stable(1, instances=["i"])
     before = driver.group.value()
     driver.fails = ErrorCode.NOT_COORDINATOR
@@ -123,7 +123,7 @@ def test_a_static_member_that_cannot_be_written_stays_as_it_was(driver: Driver) 
     assert driver.heartbeat(leader, 1) is ErrorCode.NONE
 
 
-def test_a_static_member_keeps_its_place_until_its_session_ends(driver: Driver) -> None:
+def test_a_static_member_keeps_its_place_until_its_session_ends(driver: ShardDriver) -> None:
     leader, static = driver.stable(1, instances=["i"])
     again = driver.start_join(leader)
     assert static in driver.group.members
@@ -132,7 +132,7 @@ def test_a_static_member_keeps_its_place_until_its_session_ends(driver: Driver) 
     assert static not in driver.group.members
 
 
-def test_administrators_remove_static_members_by_their_instance(driver: Driver) -> None:
+def test_administrators_remove_static_members_by_their_instance(driver: ShardDriver) -> None:
     _, static = driver.stable(1, instances=["i"])
     assert driver.leave(LeavingMember("", "i")) == [ErrorCode.NONE]
     assert static not in driver.group.members
@@ -140,7 +140,7 @@ def test_administrators_remove_static_members_by_their_instance(driver: Driver) 
 
 
 def test_a_rebalance_of_static_members_that_are_all_away_goes_on_until_their_sessions_end() -> None:
-    driver = Driver()
+    driver = ShardDriver()
     tickets = [driver.start_join(instance=instance, session=10 * REBALANCE) for instance in ("i", "j")]
     driver.advance(3 * DELAY)
     first, second = (driver.joined(ticket).member_id for ticket in tickets)
@@ -156,7 +156,7 @@ def test_a_rebalance_of_static_members_that_are_all_away_goes_on_until_their_ses
 # Heartbeats
 
 
-def test_heartbeats(driver: Driver) -> None:
+def test_heartbeats(driver: ShardDriver) -> None:
     assert driver.heartbeat("nobody", 0) is ErrorCode.UNKNOWN_MEMBER_ID
     ticket = driver.join_twice()
     member = next(iter(driver.group.members)).member_id
@@ -172,7 +172,7 @@ def test_heartbeats(driver: Driver) -> None:
 # The end
 
 
-def test_a_group_that_dies_tells_all_who_wait(driver: Driver) -> None:
+def test_a_group_that_dies_tells_all_who_wait(driver: ShardDriver) -> None:
     first, second = driver.join_twice(), driver.join_twice()
     driver.advance(2 * DELAY)
     waiting = driver.start_sync(driver.joined(second).member_id, 1)

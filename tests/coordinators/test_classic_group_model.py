@@ -19,7 +19,7 @@ from seglog.coordinators.group_messages import Protocols
 from seglog.coordinators.group_state import GroupLimits, GroupState
 from seglog.core.error_codes import ErrorCode
 from tests.cases import case
-from tests.coordinators.driver import DELAY, GROUP, RETENTION, SESSION, Driver
+from tests.coordinators.shard_driver import DELAY, GROUP, RETENTION, SESSION, ShardDriver
 
 NAMES = ("range", "roundrobin", "sticky")
 PROTOCOLS = st.lists(st.sampled_from(NAMES[1:]), unique=True, max_size=2).map(
@@ -50,7 +50,7 @@ class Groups(RuleBasedStateMachine):
     @initialize(delay=st.sampled_from([0, DELAY]), max_size=st.sampled_from([3, 2**31 - 1]), holds=st.booleans())
     def begin(self, delay: int, max_size: int, holds: bool) -> None:
         case()
-        self.driver = Driver(GroupLimits(delay, max_size))
+        self.driver = ShardDriver(GroupLimits(delay, max_size))
         self.driver.holds = holds
         self.all: list[Client] = []
         self.leaders: dict[int, str] = {}

@@ -16,17 +16,17 @@ from seglog.coordinators.group_records import GroupMetadataKey, OffsetAndMetadat
 from seglog.coordinators.group_state import GroupLimits, GroupState
 from seglog.core.error_codes import ErrorCode
 from tests.cases import case
-from tests.coordinators.driver import DELAY, GROUP, RANGE, RETENTION, SESSION, WALL, Driver
+from tests.coordinators.shard_driver import DELAY, GROUP, RANGE, RETENTION, SESSION, WALL, ShardDriver
 
 OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 @pytest.fixture
-def driver() -> Driver:
-    return Driver(max_metadata=10)
+def driver() -> ShardDriver:
+    return ShardDriver(max_metadata=10)
 
 
-def expire(driver: Driver) -> list[object]:
+def expire(driver: ShardDriver) -> list[object]:
     """Keys of what goes."""
     records = driver.shard.expire(driver.now, RETENTION)
     driver.append(records)
@@ -37,7 +37,7 @@ def expire(driver: Driver) -> list[object]:
 # Committing
 
 
-def test_a_client_without_a_group_commits(driver: Driver) -> None:
+def test_a_client_without_a_group_commits(driver: ShardDriver) -> None:
     assert driver.commit(offset=7) is ErrorCode.NONE
     assert driver.committed() == 7
     group = driver.group
@@ -46,12 +46,12 @@ def test_a_client_without_a_group_commits(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
-def test_a_member_of_no_group(driver: Driver, version: int, code: ErrorCode) -> None:
+def test_a_member_of_no_group(driver: ShardDriver, version: int, code: ErrorCode) -> None:
     assert driver.commit("m", 1, version=version) is code
     assert driver.shard.groups == {}
 
 
-def test_members_commit(driver: Driver) -> None:
+def test_members_commit(driver: ShardDriver) -> None:
     leader, static = driver.stable(1, instances=["i"])
     assert driver.commit(leader, 1, offset=1) is ErrorCode.NONE
     assert driver.commit(static, 1, offset=2, instance="i") is ErrorCode.NONE
@@ -65,7 +65,7 @@ def test_members_commit(driver: Driver) -> None:
     assert driver.committed() == 2
 
 
-def test_commits_during_a_rebalance(driver: Driver) -> None:
+def test_commits_during_a_rebalance(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     driver.start_join(version=3)
     assert driver.group.state is GroupState.PREPARING
@@ -77,7 +77,7 @@ def test_commits_during_a_rebalance(driver: Driver) -> None:
     assert driver.committed() == 5
 
 
-def test_a_commit_is_a_heartbeat(driver: Driver) -> None:
+def test_a_commit_is_a_heartbeat(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     for _ in range(5):
         driver.advance(SESSION - 1)
@@ -86,7 +86,7 @@ def test_a_commit_is_a_heartbeat(driver: Driver) -> None:
     assert driver.commit(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_empty_group_takes_commits_of_anyone_again(driver: Driver) -> None:
+def test_an_empty_group_takes_commits_of_anyone_again(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     driver.leave(member)
     assert driver.commit(offset=3) is ErrorCode.NONE
@@ -106,7 +106,7 @@ def test_an_empty_group_takes_commits_of_anyone_again(driver: Driver) -> None:
         ("\N{GRINNING FACE}" * 6, ErrorCode.OFFSET_METADATA_TOO_LARGE),
     ],
 )
-def test_metadata_is_counted_in_javas_characters(driver: Driver, metadata: str | None, code: ErrorCode) -> None:
+def test_metadata_is_counted_in_javas_characters(driver: ShardDriver, metadata: str | None, code: ErrorCode) -> None:
     assert driver.commit(metadata=metadata) is code
     assert (driver.committed() is None) == (code is not ErrorCode.NONE)
 
@@ -114,7 +114,7 @@ def test_metadata_is_counted_in_javas_characters(driver: Driver, metadata: str |
 # Fetching
 
 
-def test_nothing_is_committed(driver: Driver) -> None:
+def test_nothing_is_committed(driver: ShardDriver) -> None:
     assert driver.committed() is None
     driver.commit()
     assert driver.committed(partition=1) is None
@@ -172,7 +172,7 @@ def test_a_younger_commit_stands_before_that_of_a_transaction() -> None:
 # Deleting
 
 
-def test_offsets_are_deleted(driver: Driver) -> None:
+def test_offsets_are_deleted(driver: ShardDriver) -> None:
     with pytest.raises(CoordinatorError) as refused:
         driver.shard.delete_offsets(GROUP, [("t", 0)])
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
@@ -185,7 +185,7 @@ def test_offsets_are_deleted(driver: Driver) -> None:
     assert (driver.committed(0), driver.committed(1)) == (None, 1)
 
 
-def test_offsets_that_members_read_are_not_deleted(driver: Driver) -> None:
+def test_offsets_that_members_read_are_not_deleted(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     driver.commit(member, 1)
     driver.commit(member, 1, topic="u")
@@ -193,20 +193,20 @@ def test_offsets_that_members_read_are_not_deleted(driver: Driver) -> None:
     assert changed == ([ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE], [(OffsetCommitKey(GROUP, "u", 0), None)])
 
 
-def test_offsets_of_a_group_that_does_not_say_what_it_reads(driver: Driver) -> None:
+def test_offsets_of_a_group_that_does_not_say_what_it_reads(driver: ShardDriver) -> None:
     driver.start_join(version=3, protocol_type="connect", protocols=(("x", b""),))
     with pytest.raises(CoordinatorError) as refused:
         driver.shard.delete_offsets(GROUP, [("t", 0)])
     assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_members_whose_metadata_cannot_be_read_may_read_anything(driver: Driver) -> None:
+def test_members_whose_metadata_cannot_be_read_may_read_anything(driver: ShardDriver) -> None:
     driver.stable(protocols=(("range", b"?"),))
     changed = driver.shard.delete_offsets(GROUP, [("t", 0)])
     assert changed.codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
-def test_groups_are_deleted(driver: Driver) -> None:
+def test_groups_are_deleted(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     driver.commit(member, 1)
     assert driver.shard.delete_groups([GROUP, "h"]) == ([ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND], [])
@@ -219,7 +219,7 @@ def test_groups_are_deleted(driver: Driver) -> None:
     assert driver.joined(driver.start_join(member)).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_topics_end_is_the_end_of_its_commits(driver: Driver) -> None:
+def test_a_topics_end_is_the_end_of_its_commits(driver: ShardDriver) -> None:
     for group in (GROUP, "h"):
         for topic in ("t", "u"):
             driver.commit(group=group, topic=topic)
@@ -232,7 +232,7 @@ def test_a_topics_end_is_the_end_of_its_commits(driver: Driver) -> None:
 # Expiring
 
 
-def test_a_simple_clients_offsets_expire_one_by_one(driver: Driver) -> None:
+def test_a_simple_clients_offsets_expire_one_by_one(driver: ShardDriver) -> None:
     driver.commit(partition=0)
     driver.advance(1000)
     driver.commit(partition=1)
@@ -245,7 +245,7 @@ def test_a_simple_clients_offsets_expire_one_by_one(driver: Driver) -> None:
     assert driver.shard.groups == {}
 
 
-def test_a_groups_offsets_expire_after_it_is_empty(driver: Driver) -> None:
+def test_a_groups_offsets_expire_after_it_is_empty(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     driver.commit(member, 1)
     for _ in range(RETENTION // 5000 + 10):
@@ -259,7 +259,7 @@ def test_a_groups_offsets_expire_after_it_is_empty(driver: Driver) -> None:
     assert expire(driver) == [OffsetCommitKey(GROUP, "t", 0), GroupMetadataKey(GROUP)]
 
 
-def test_offsets_that_members_do_not_read_any_more_expire(driver: Driver) -> None:
+def test_offsets_that_members_do_not_read_any_more_expire(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     driver.commit(member, 1, topic="u")
     for _ in range(RETENTION // 5000):
@@ -270,7 +270,7 @@ def test_offsets_that_members_do_not_read_any_more_expire(driver: Driver) -> Non
     assert driver.group.state is GroupState.STABLE
 
 
-def test_nothing_expires_during_a_rebalance_or_in_a_group_of_another_kind(driver: Driver) -> None:
+def test_nothing_expires_during_a_rebalance_or_in_a_group_of_another_kind(driver: ShardDriver) -> None:
     driver.commit()
     ticket = driver.start_join(version=3, protocol_type="connect", session=RETENTION * 2, rebalance=RETENTION * 2)
     driver.advance(DELAY)
@@ -280,7 +280,7 @@ def test_nothing_expires_during_a_rebalance_or_in_a_group_of_another_kind(driver
     assert expire(driver) == []
 
 
-def test_an_expiry_of_its_own_counts(driver: Driver) -> None:
+def test_an_expiry_of_its_own_counts(driver: ShardDriver) -> None:
     driver.commit(retention_ms=500)
     assert driver.log[-1][1] == OffsetAndMetadata(1, -1, "", WALL, WALL + 500)
     driver.advance(499)
@@ -289,14 +289,14 @@ def test_an_expiry_of_its_own_counts(driver: Driver) -> None:
     assert expire(driver) == [OffsetCommitKey(GROUP, "t", 0), GroupMetadataKey(GROUP)]
 
 
-def test_what_a_transaction_is_about_to_commit_stays(driver: Driver) -> None:
+def test_what_a_transaction_is_about_to_commit_stays(driver: ShardDriver) -> None:
     driver.commit()
     driver.shard.offsets.put(OffsetCommitKey(GROUP, "t", 0), OffsetAndMetadata(2, 0, "", WALL), 1, producer_id=7)
     driver.advance(RETENTION)
     assert expire(driver) == []
 
 
-def test_an_empty_group_without_offsets_goes_but_not_while_someone_is_about_to_join(driver: Driver) -> None:
+def test_an_empty_group_without_offsets_goes_but_not_while_someone_is_about_to_join(driver: ShardDriver) -> None:
     driver.start_join()
     assert expire(driver) == []
     driver.advance(SESSION)
@@ -318,7 +318,7 @@ def test_an_empty_group_without_offsets_goes_but_not_while_someone_is_about_to_j
 )
 def test_a_start_finds_what_there_was(actions: list[tuple[str, int, int, str]]) -> None:
     case()
-    driver = Driver()
+    driver = ShardDriver()
     model: dict[tuple[str, int], int] = {}
     for group, partition, offset, what in actions:
         if what == "commit":
@@ -340,9 +340,9 @@ def test_a_start_finds_what_there_was(actions: list[tuple[str, int, int, str]]) 
         assert found == model
 
 
-def test_members_have_a_session_to_show_up_after_a_start(driver: Driver) -> None:
+def test_members_have_a_session_to_show_up_after_a_start(driver: ShardDriver) -> None:
     leader, static = driver.stable(1, instances=["i"])
-    restarted = Driver()
+    restarted = ShardDriver()
     restarted.shard = driver.replayed()
     for _, step in restarted.shard.loaded(restarted.now):
         assert not step.records
@@ -357,7 +357,7 @@ def test_members_have_a_session_to_show_up_after_a_start(driver: Driver) -> None
 
 
 def test_a_leader_that_is_no_member_is_not_believed() -> None:
-    driver = Driver()
+    driver = ShardDriver()
     driver.stable()
     value = driver.group.value()._replace(leader="nobody")
     group = ClassicGroup.restored(GROUP, value, GroupLimits())

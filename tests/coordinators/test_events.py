@@ -9,16 +9,16 @@ import pytest
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_state import GroupLimits
 from seglog.core.error_codes import ErrorCode
-from tests.coordinators.coordinated import Coordinated, join, stable
-from tests.coordinators.driver import DELAY, REBALANCE, SESSION, Driver
+from tests.coordinators.running_coordinator import RunningCoordinator, join, stable
+from tests.coordinators.shard_driver import DELAY, REBALANCE, SESSION, ShardDriver
 
 
 @pytest.fixture
-def driver() -> Driver:
-    return Driver(GroupLimits(DELAY))
+def driver() -> ShardDriver:
+    return ShardDriver(GroupLimits(DELAY))
 
 
-def test_a_join_and_its_rebalance_are_told(driver: Driver) -> None:
+def test_a_join_and_its_rebalance_are_told(driver: ShardDriver) -> None:
     (member,) = driver.stable(1)
     assert driver.events == [
         f"A member without an id joins group g in state Empty (client id c, /h). It is to join again as {member}.",
@@ -35,7 +35,7 @@ def test_a_join_and_its_rebalance_are_told(driver: Driver) -> None:
     ]
 
 
-def test_a_member_whose_session_expires_is_named(driver: Driver) -> None:
+def test_a_member_whose_session_expires_is_named(driver: ShardDriver) -> None:
     (member,) = driver.stable(1)
     driver.events.clear()
     driver.advance(SESSION + REBALANCE)
@@ -49,7 +49,7 @@ def test_a_member_whose_session_expires_is_named(driver: Driver) -> None:
     ]
 
 
-def test_a_member_that_leaves_is_named(driver: Driver) -> None:
+def test_a_member_that_leaves_is_named(driver: ShardDriver) -> None:
     (member,) = driver.stable(1)
     driver.events.clear()
     driver.leave(member)
@@ -57,7 +57,7 @@ def test_a_member_that_leaves_is_named(driver: Driver) -> None:
     assert driver.events[-1] == "Group g with generation 2 is now empty."
 
 
-def test_a_static_member_that_is_replaced_and_then_fenced_is_named(driver: Driver) -> None:
+def test_a_static_member_that_is_replaced_and_then_fenced_is_named(driver: ShardDriver) -> None:
     _, old = driver.stable(1, instances=["i"])
     driver.events.clear()
     new = driver.joined(driver.start_join(instance="i")).member_id
@@ -76,6 +76,6 @@ def test_the_coordinator_logs_them_at_info(caplog: pytest.LogCaptureFixture) -> 
         assert coordinator.heartbeat("g", old, "i", 1) is ErrorCode.FENCED_INSTANCE_ID
 
     with caplog.at_level(logging.INFO, "seglog.coordinators"):
-        Coordinated().run(act)
+        RunningCoordinator().run(act)
     assert "Stabilized group g generation 1 with 1 members." in caplog.text
     assert "of group g is fenced: another member has its group.instance.id i." in caplog.text

@@ -23,11 +23,21 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.admit import Origin
 from seglog.testing.clock import ManualClock
-from tests.coordinators.coordinated import NODE, SETTINGS, TOPIC, Coordinated, commit, join, others, refused, stable
+from tests.coordinators.running_coordinator import (
+    NODE,
+    SETTINGS,
+    TOPIC,
+    RunningCoordinator,
+    commit,
+    join,
+    others,
+    refused,
+    stable,
+)
 
 
 def test_the_topic_is_made_once_with_kafkas_configuration() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
 
     async def act(coordinator: GroupCoordinator) -> None:
         with refused(ErrorCode.NOT_COORDINATOR):
@@ -48,7 +58,7 @@ def test_the_topic_is_made_once_with_kafkas_configuration() -> None:
 
 
 def test_a_topic_that_cannot_be_made() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
     coordinated.topic.refuses = TopicExistsError("a file is in the way")
 
     async def act(coordinator: GroupCoordinator) -> None:
@@ -60,7 +70,7 @@ def test_a_topic_that_cannot_be_made() -> None:
 
 
 def test_a_partition_that_was_refused() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
 
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
@@ -74,7 +84,7 @@ def test_a_partition_that_was_refused() -> None:
 
 
 def test_batches_as_kafka_writes_them() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
 
     async def act(coordinator: GroupCoordinator) -> None:
         await stable(coordinator)
@@ -94,7 +104,7 @@ def test_batches_as_kafka_writes_them() -> None:
 
 
 def test_a_commit_that_does_not_fit_into_one_batch() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
 
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
@@ -107,7 +117,7 @@ def test_a_commit_that_does_not_fit_into_one_batch() -> None:
 
 
 def test_a_start_finds_groups_members_and_offsets() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
     members: list[str] = []
 
     async def before(coordinator: GroupCoordinator) -> None:
@@ -145,7 +155,7 @@ def test_a_start_finds_groups_members_and_offsets() -> None:
 
 
 def test_what_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
 
     async def before(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
@@ -174,7 +184,7 @@ def test_what_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize(("commits", "expected"), [(True, 9), (False, 1)])
 def test_transactions_of_a_kafka_are_replayed(commits: bool, expected: int) -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
 
     async def before(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
@@ -202,7 +212,7 @@ def test_transactions_of_a_kafka_are_replayed(commits: bool, expected: int) -> N
 
 
 def test_answers_wait_for_the_high_watermark() -> None:
-    coordinated = Coordinated(hw_follows_end=False, settings=SETTINGS._replace(offsets_commit_timeout_ms=60_000))
+    coordinated = RunningCoordinator(hw_follows_end=False, settings=SETTINGS._replace(offsets_commit_timeout_ms=60_000))
 
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
@@ -231,7 +241,7 @@ def test_answers_wait_for_the_high_watermark() -> None:
 
 
 def test_what_is_not_committed_in_time_is_refused() -> None:
-    coordinated = Coordinated(hw_follows_end=False)
+    coordinated = RunningCoordinator(hw_follows_end=False)
 
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
@@ -242,7 +252,7 @@ def test_what_is_not_committed_in_time_is_refused() -> None:
 
 
 def test_a_disk_that_fails() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
 
     async def act(coordinator: GroupCoordinator) -> None:
         member = await stable(coordinator)
@@ -262,7 +272,7 @@ def test_a_disk_that_fails() -> None:
 
 
 def test_sessions_end_by_the_clock() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
 
     async def act(coordinator: GroupCoordinator) -> None:
         member = await stable(coordinator, session=500)
@@ -278,7 +288,7 @@ def test_sessions_end_by_the_clock() -> None:
 
 def test_old_offsets_go_by_themselves() -> None:
     settings = SETTINGS._replace(offsets_retention_minutes=0, offsets_retention_check_interval_ms=10)
-    coordinated = Coordinated(settings=settings)
+    coordinated = RunningCoordinator(settings=settings)
 
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
@@ -291,7 +301,7 @@ def test_old_offsets_go_by_themselves() -> None:
 
 
 def test_who_waits_when_the_coordinator_stops_is_sent_elsewhere() -> None:
-    coordinated = Coordinated(settings=SETTINGS._replace(group_initial_rebalance_delay_ms=60_000))
+    coordinated = RunningCoordinator(settings=SETTINGS._replace(group_initial_rebalance_delay_ms=60_000))
     joining: list[asyncio.Task[Any]] = []
 
     async def act(coordinator: GroupCoordinator) -> None:
@@ -318,7 +328,7 @@ def test_who_waits_when_the_coordinator_stops_is_sent_elsewhere() -> None:
 
 
 def test_member_ids_are_kafkas() -> None:
-    coordinated = Coordinated()
+    coordinated = RunningCoordinator()
     clock = ManualClock()
     coordinated.coordinator = GroupCoordinator(
         coordinated.topic, SETTINGS, ground=Ground(clock=clock, rng=random.Random(3))

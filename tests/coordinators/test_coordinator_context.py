@@ -28,9 +28,9 @@ from seglog.core.error_codes import ErrorCode
 from seglog.replication.replica import Replica
 from tests.cases import case
 from tests.coordinators.cluster import LAG_MS, NODES, TOPIC, Cluster, Node
-from tests.coordinators.coordinated import commit, refused
-from tests.coordinators.driver import RANGE
-from tests.coordinators.travellers import Mate, Promises, Traveller
+from tests.coordinators.group_clients import GroupClient, GroupMemberClient, Promises
+from tests.coordinators.running_coordinator import commit, refused
+from tests.coordinators.shard_driver import RANGE
 
 T = TypeVar("T")
 SECONDS = 12.0
@@ -72,19 +72,20 @@ def story(seed: int) -> Promises:
     cluster = Cluster(seed, min_insync=rng.choice([1, 2]))
     promises = Promises()
     cluster.elect(rng.choice(NODES))
-    travellers = [Traveller(cluster, promises, f"alone-{number}") for number in range(2)]
-    travellers += [
-        Mate(cluster, promises, f"mate-{number}", f"i-{number}" if number == 0 else None) for number in range(3)
+    clients = [GroupClient(cluster, promises, f"alone-{number}") for number in range(2)]
+    clients += [
+        GroupMemberClient(cluster, promises, f"mate-{number}", f"i-{number}" if number == 0 else None)
+        for number in range(3)
     ]
-    tasks = [cluster.loop.create_task(one.run()) for one in travellers]
+    tasks = [cluster.loop.create_task(one.run()) for one in clients]
     cluster.wait(cluster.loop.create_task(disturb(cluster, rng, SECONDS)))
     cluster.run(5.0)
-    for one in travellers:
+    for one in clients:
         one.has_time = False
     for task in tasks:
         cluster.wait(task)
     cluster.run(10.0)  # by then all have everything
-    for one in travellers:
+    for one in clients:
         one.fetch(cluster.leader)
         if one.group == one.name:
             cluster.wait(cluster.loop.create_task(one.commit(cluster.leader)))

@@ -1,4 +1,4 @@
-"""Drives a shard as the runtime does, but by hand: time is a number, the log a list, and clients are numbers, too."""
+"""Drives a shard by hand, as `GroupCoordinator` does: time is a number, the log a list, and clients are numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RANGE: Final[Protocols] = (("range", subscription("t")),)
 BOTH: Final[Protocols] = (("range", subscription("t")), ("roundrobin", subscription("t")))
 
 
-class Driver:
+class ShardDriver:
     """``fails`` is the code with which appends fail; while ``holds`` they wait for `commit_all`."""
 
     def __init__(self, limits: GroupLimits | None = None, max_metadata: int = 4096) -> None:

@@ -1,4 +1,4 @@
-"""A broker's part in a cluster without the rest of the broker: store, view, membership and office."""
+"""A member of a cluster without the rest of the broker: store, view, membership and controller."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.cluster.faulty import Faulty
 GROUND: Final = Ground()
 
 
-class Party:
+class ClusterMember:
     """``kept`` is what its disk says of its lives; ``heard`` what it was told of its session."""
 
     def __init__(

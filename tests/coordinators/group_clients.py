@@ -1,8 +1,8 @@
-"""Clients of groups whose coordinator moves, and what they may rely on: a model that knows of nothing but answers.
+"""Clients of groups whose coordinator moves, and a model of the promises to them that knows only answers.
 
-What was committed is never gone, and what was seen as committed neither: a coordinator of an epoch tells nothing older
-than what one of this or an earlier epoch has told or confirmed. (One that does not know yet that it is none may tell
-less than its successor: Kafka's does so, too.) In one generation a member is assigned one thing.
+A committed offset is never lost, and neither is one that was seen as committed: the coordinator of an epoch returns
+nothing older than what one of this or an earlier epoch has returned or confirmed. (A coordinator that does not know yet
+that it was deposed may return less than its successor; so does Kafka's.) In one generation a member has one assignment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seglog.coordinators.group_messages import (
 )
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.cluster import TOPIC, Cluster, Node
-from tests.coordinators.driver import RANGE
+from tests.coordinators.shard_driver import RANGE
 
 GROUP: Final = "crew"
 _AWAY: Final = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -69,7 +69,7 @@ class Promises:
             self.codes[error.code.name] += 1
 
 
-class Traveller:
+class GroupClient:
     """A client: it asks any broker who coordinates, and goes there."""
 
     def __init__(self, cluster: Cluster, promises: Promises, name: str) -> None:
@@ -115,7 +115,7 @@ class Traveller:
                 self.fetch(node)
 
 
-class Mate(Traveller):
+class GroupMemberClient(GroupClient):
     """A member of the group, static or not, that now and then leaves or is started anew."""
 
     def __init__(self, cluster: Cluster, promises: Promises, name: str, instance: str | None) -> None:

@@ -24,7 +24,7 @@ from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.reads import UpTo
 from seglog.testing.memory_fs import MemoryFs
-from tests.coordinators.driver import RANGE
+from tests.coordinators.shard_driver import RANGE
 from tests.lone import led
 
 SETTINGS = GroupSettings(
@@ -74,7 +74,7 @@ class Topic:
         self._open()
 
 
-class Coordinated:
+class RunningCoordinator:
     """A coordinator and its directory, in memory; `restart` closes and opens both."""
 
     def __init__(self, *, hw_follows_end: bool = True, settings: GroupSettings = SETTINGS) -> None:
