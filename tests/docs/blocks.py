@@ -19,7 +19,8 @@ from seglog.cli.main import main
 
 _FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _SHELL: Final = re.compile(r"[|<>*;&$]")
-"""Signs that need a shell; a plain `seglog` command runs in this process."""
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"$]*\"")
+"""A sign of `_SHELL` outside of quotes needs a shell; any other `seglog` command runs in this process."""
 _SECONDS: Final = 120.0
 RUN: Final = frozenset({"python", "console", "sql", "ini"})
 SHOWN: Final = frozenset({"text", "nginx"})
@@ -112,7 +113,7 @@ class Reader:
         if command.stays:
             self._start(command.line.removesuffix("&").strip())
             return
-        if command.line.startswith("seglog ") and not _SHELL.search(command.line):
+        if command.line.startswith("seglog ") and not _SHELL.search(_QUOTED.sub("", command.line)):
             self._capture.readouterr()
             words = shlex.split(command.line)[1:]
             if words[0] == "spark":  # the JVM stays in the directory in which it was started
