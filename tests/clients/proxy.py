@@ -7,14 +7,14 @@ import socket
 import struct
 import threading
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
+
+from tests.kit.service import Service
 
 _PIECE = 64 << 10
 _RESET = struct.pack("ii", 1, 0)  # l_onoff, l_linger: a close sends RST
 
 
-class CuttingProxy:
+class CuttingProxy(Service):
     """Passes on what comes to ``port``; each of the first ``cuts`` connections that carry enough is cut after as many
     bytes, of both directions together, as ``seed`` says: between ``least`` and ``most``. ``happened`` counts them.
 
@@ -34,13 +34,10 @@ class CuttingProxy:
         self._threads: list[threading.Thread] = []
         self._is_over = False
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         self._start(self._accept)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         self._is_over = True
         self._listener.shutdown(socket.SHUT_RDWR)
         with self._lock:

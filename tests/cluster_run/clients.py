@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.cluster_run.groups import Group
 from tests.cluster_run.history import INFO, OK, History, Outcome, Recorder, Send
 from tests.cluster_run.reading import PATIENT, reads_of
+from tests.kit.service import Service
 from tests.kit.waiting import wait_until
 
 SECONDS: Final = 90.0
@@ -21,7 +21,7 @@ _WAITING: Final = 50
 """Records of a producer that may wait for their acknowledgement."""
 
 
-class Workload:
+class Workload(Service):
     """``with Workload(bootstrap, "t", 4) as load``: producers and consumers at work; then `finish` for the history.
 
     Producers have acks=all, are idempotent if nothing else is said, and never give up. Consumers are assigned all
@@ -71,14 +71,11 @@ class Workload:
 
         return threading.Thread(target=run, daemon=True)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         for thread in self._threads:
             thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         self._no_more_sends.set()
         self._no_more_polls.set()
         for thread in self._threads:

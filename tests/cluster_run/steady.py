@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
 from tests.broker.running import Wire
+from tests.kit.service import Service
 
 _VERSION: Final = 12
 _NO_NEWS_SECONDS: Final = 0.005
@@ -31,7 +31,7 @@ class Event(NamedTuple):
     what: str
 
 
-class Steady:
+class Steady(Service):
     """One partition's client, in a thread of its own while ``with`` it. Records may be there twice: none is lost."""
 
     def __init__(self, addresses: Sequence[str], topic: str, number: int) -> None:
@@ -48,17 +48,17 @@ class Steady:
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
+        self.leave_failed()
+        if self._failure is not None:
+            raise self._failure
+
+    def leave_failed(self) -> None:
         self._is_over.set()
         self._thread.join(60)
-        if self._failure is not None and kind is None:
-            raise self._failure
 
     def has_written(self, count: int) -> bool:
         """Whether so many were acknowledged; raises what this client cannot go on after."""

@@ -12,10 +12,12 @@ import pytest
 from seglog.spark import get_spark
 from tests.broker.running import RunningNode
 from tests.clients import results
+from tests.clients.clusters import Cluster
 from tests.clients.servers import Server
 from tests.interop.connector_world import NODE_PROPERTIES, World, fill
 from tests.kafka import KafkaNode, ZkKafkaNode
 from tests.kafka.connector import connector_config
+from tests.kit.memory import directory_in_memory
 from tests.sequences.both import Both
 
 _HERE = Path(__file__).parent
@@ -127,6 +129,13 @@ def own_kafka(tmp_path: Path) -> Iterator[KafkaNode]:
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Our broker, and Kafka's, which says whether what is wanted of ours is right; use topics of your own."""
     with Server(request.param, tmp_path_factory.mktemp("server") / "log") as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=pytest.mark.everything)])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three brokers of ours, and three of Kafka's."""
+    with directory_in_memory() as path, Cluster(request.param, path / "cluster") as running:
         yield running
 
 

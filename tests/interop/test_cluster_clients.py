@@ -3,7 +3,7 @@ read as members of a group, and are told of nothing that they do not try again b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -16,7 +16,6 @@ from tests.clients.choosing import names
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.process import ClientProcess
 from tests.clients.versions import CLIENTS
-from tests.kit.memory import directory_in_memory
 from tests.kit.waiting import wait_until
 
 _PARTITIONS = 3
@@ -25,12 +24,6 @@ _RATE = 40
 _EVERYTHING = pytest.mark.everything
 _TOGETHER = ("aiokafka", "java-4.3.0", "kafka-python")
 """`tests.cluster_run` has confluent-kafka all the time."""
-
-
-@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=_EVERYTHING)])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with directory_in_memory() as path, Cluster(request.param, path / "cluster") as running:
-        yield running
 
 
 class Load:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,17 +15,10 @@ from tests.clients.clusters import NODES, Cluster
 from tests.clients.java_tools import Ran, Steps, only
 from tests.clients.kcat import kcat
 from tests.kafka.jars import CURRENT, PREVIOUS, KafkaVersion
-from tests.kit.memory import directory_in_memory
 from tests.kit.waiting import wait_until
 
 _EVERYTHING = pytest.mark.everything
 _MOVED = {0: [3, 1, 2], 1: [2, 3]}
-
-
-@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=_EVERYTHING)])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with directory_in_memory() as path, Cluster(request.param, path / "cluster") as running:
-        yield running
 
 
 class _Files:

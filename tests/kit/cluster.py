@@ -11,7 +11,7 @@ from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.health import ClusterStatus, HealthFinding, judge
 from tests.kit.broker_process import SECONDS, BrokerProcess
-from tests.kit.network import Loopback, Network
+from tests.kit.network import Loopback
 from tests.kit.service import Services
 from tests.kit.waiting import wait_until
 
@@ -37,7 +37,7 @@ class ClusterBroker(BrokerProcess):
         node_id: int,
         path: Path,
         store: str,
-        network: Network,
+        network: Loopback,
         settings: Mapping[str, str],
         more: Sequence[Path] = (),
         log_level: str = "info",
@@ -70,7 +70,7 @@ class SeglogCluster(Services[ClusterBroker]):
         settings: Mapping[str, str] | None = None,
         own: Mapping[int, Mapping[str, str]] | None = None,
         more: Mapping[int, Sequence[Path]] | None = None,
-        network: Network | None = None,
+        network: Loopback | None = None,
         defaults: Mapping[str, str] = SETTINGS,
         log_level: str = "info",
     ) -> None:
@@ -113,7 +113,7 @@ class SeglogCluster(Services[ClusterBroker]):
 
     def start(self) -> None:
         """Return when each broker knows all of them: one is ready before the others have heard of it."""
-        self.network.__enter__()
+        self.network.start()
         try:
             super().start()
             wait_until(self._see_each_other, "all brokers to see each other")
@@ -130,7 +130,7 @@ class SeglogCluster(Services[ClusterBroker]):
 
     def leave(self) -> None:
         self.kill()
-        self.network.__exit__(None, None, None)
+        self.network.leave()
 
     def start_all(self, nodes: Sequence[int]) -> None:
         """Start those of them that do not run, all at once."""

@@ -7,13 +7,14 @@ import os
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from tests.kit.service import Service
 
 _PIECE: Final = 1 << 20
 
 
-class Disk:
+class Disk(Service):
     """``with Disk(path, megabytes) as disk``: mounted at ``path``, which is made."""
 
     def __init__(self, path: Path, megabytes: int) -> None:
@@ -31,7 +32,7 @@ class Disk:
             except (FileNotFoundError, RuntimeError):
                 return False
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         self.path.mkdir(parents=True)
         options = f"size={self._megabytes}m,mode=0700"
         done = subprocess.run(
@@ -42,11 +43,8 @@ class Disk:
         )
         if done.returncode:
             raise RuntimeError(f"mount {self.path}: {done.stderr.strip()}")
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         subprocess.run(["umount", "--lazy", str(self.path)], capture_output=True, check=True)
 
     def fill(self) -> None:

@@ -6,61 +6,43 @@ import itertools
 import os
 import subprocess
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final
 
 from tests.kit.ports import free_port
+from tests.kit.service import Service
 
 _PORT: Final = 9092
 _NOBODY: Final = "02:00:00:00:00:01"
 _numbers: Final = itertools.count()
 
 
-class Network(Protocol):
-    """Addresses of brokers by their numbers, from 1 on; 0 is where the test and its clients are."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def address(self, node_id: int) -> str:
-        """``host:port``, always the same."""
-
-    def prefix(self, node_id: int) -> Sequence[str]:
-        """What stands before the broker's command."""
-
-    def heal(self) -> None:
-        """All cuts are over."""
-
-
-class Loopback:
-    """Nothing can be cut."""
+class Loopback(Service):
+    """Addresses of brokers by their numbers, from 1 on; 0 is where the test and its clients are. Nothing can be cut."""
 
     def __init__(self) -> None:
         self._ports: dict[int, int] = {}
 
-    def __enter__(self) -> Self:
-        return self
+    def start(self) -> None:
+        pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         pass
 
     def address(self, node_id: int) -> str:
+        """``host:port``, always the same."""
         if node_id not in self._ports:
             self._ports[node_id] = free_port()
         return f"127.0.0.1:{self._ports[node_id]}"
 
-    def prefix(self, node_id: int) -> Sequence[str]:
-        del node_id
+    def prefix(self, _: int) -> Sequence[str]:
+        """The words before the broker's command."""
         return ()
 
     def heal(self) -> None:
-        pass
+        """Undo all cuts."""
 
 
-class Namespaces:
+class Namespaces(Loopback):
     """A namespace for each of ``count`` brokers, on one bridge with the test; needs root (`can_be_made`).
 
     A cut gives the sender a hardware address that nobody has: packets are lost without a word, connections stay open,
@@ -68,6 +50,7 @@ class Namespaces:
     """
 
     def __init__(self, count: int) -> None:
+        super().__init__()
         number = next(_numbers)
         self._name = f"sl{os.getpid() % 100_000}n{number}"
         self._subnet = f"10.{200 + os.getpid() % 50}.{number % 250}"
@@ -91,7 +74,7 @@ class Namespaces:
         _ip("netns", "del", name)
         return bridged
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         bridge = self._name
         try:
             _ip("link", "add", bridge, "type", "bridge")
@@ -100,9 +83,8 @@ class Namespaces:
             for node_id in range(1, self._count + 1):
                 self._add(node_id)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.leave()
             raise
-        return self
 
     def _add(self, node_id: int) -> None:
         space, outside, inside = self._space(node_id), f"{self._name}v{node_id}", f"{self._name}w{node_id}"
@@ -113,9 +95,7 @@ class Namespaces:
         _ip("-n", space, "link", "set", inside, "up")
         _ip("-n", space, "link", "set", "lo", "up")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         for node_id in range(1, self._count + 1):
             subprocess.run(["ip", "netns", "del", self._space(node_id)], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", self._name], capture_output=True, check=False)
