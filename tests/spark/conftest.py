@@ -14,6 +14,7 @@ import seglog
 from seglog.spark import get_spark
 from seglog.spark.runtime.java import ensure_java
 from tests.kit.ports import free_port
+from tests.spark.killed_stream import INTERPRETED
 from tests.spark.stream_driver import SMALL
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -42,8 +43,7 @@ def environment() -> dict[str, str]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests of the group ``spark``; it is a Connect server too. Its output is in ``spark.log``.
 
-    A session takes seven seconds to start and its first jobs ten more. Plans are interpreted: queries here have a few
-    hundred rows, for which generated Java code costs more time to compile than it saves.
+    A session takes seven seconds to start and its first jobs ten more.
     """
     directory: Path = tmp_path_factory.mktemp("spark")
     with contextlib.chdir(_ROOT):  # Python workers import `tests` from where the JVM was started
@@ -53,8 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             config={
                 "spark.sql.shuffle.partitions": "1",
                 "spark.sql.adaptive.enabled": "false",
-                "spark.sql.codegen.wholeStage": "false",
-                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+                **INTERPRETED,
                 "spark.sql.warehouse.dir": str(directory / "warehouse"),
                 "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Dderby.system.home={directory}",
                 "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",

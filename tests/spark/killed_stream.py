@@ -33,6 +33,8 @@ from seglog.spark.source import SeglogDataSource
 from seglog.spark.write.directories.commit_client import CommitClient
 from seglog.spark.write.sink import SeglogStreamWriter, TaskCommit
 
+INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Queries here have a few hundred rows: to compile Java code for them would cost more than it saves."""
 STEPS: Final = (
     "end",  # the end of a batch is known, and not in Spark's checkpoint
     "plan",  # the tasks are planned
@@ -171,7 +173,7 @@ def start(spark: SparkSession, life: Life) -> StreamingQuery:
 
 
 def live(life: Life) -> None:
-    spark = get_spark("mortal", master="local[2]")
+    spark = get_spark("mortal", master="local[2]", config=INTERPRETED)
     assert spark._jvm is not None
     print(spark._jvm.java.lang.ProcessHandle.current().pid(), flush=True)
     start(spark, life).awaitTermination()

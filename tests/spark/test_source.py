@@ -14,7 +14,7 @@ from seglog.spark.read.schema import record_schema
 from tests import golden
 from tests.kafka.jars import KafkaVersion
 from tests.kafka.records import ConsumedRecord
-from tests.spark.rows import as_row
+from tests.spark.logs import as_row
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -30,7 +30,7 @@ def load(spark: SparkSession, path: Path | str, options: Mapping[str, str] | Non
 
 
 def rows(frame: DataFrame) -> list[tuple[object, ...]]:
-    """All rows as `tests.spark.rows.as_row` makes them, by topic, partition and offset."""
+    """All rows as `tests.spark.logs.as_row` makes them, by topic, partition and offset."""
     wanted = ["topic", "partition", "offset", "millis", "timestampType", "key", "value", "headers"]
     found = frame.selectExpr(*(name if name != "millis" else "unix_millis(timestamp) AS millis" for name in wanted))
     return sorted(

@@ -16,18 +16,12 @@ from seglog.records.record import NewRecord
 from seglog.spark.jobs import diff as job
 from seglog.storage.offline.compare import REPLICAS, RangeKind
 from seglog.storage.offline.compare_directories import compare_directories
-from tests.cli.run import Run, run_here
+from tests.cli.run import Run
 from tests.spark.brokers import Brokers
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 SMALL = {"internal.segment.bytes": 4000, "index.interval.bytes": 200}
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes], spark: SparkSession) -> Run:
-    assert spark.version
-    return run_here(capfdbinary)
 
 
 def fill(path: Path, seed: int, *, harm: bool) -> None:

@@ -11,18 +11,12 @@ from pyspark.sql import SparkSession
 
 from seglog.spark.jobs import dump as job
 from tests import golden
-from tests.cli.run import Run, run_here
+from tests.cli.run import Run
 from tests.kafka.jars import CURRENT
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 TOPIC = "codec-zstd"
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes], spark: SparkSession) -> Run:
-    assert spark.version
-    return run_here(capfdbinary)
 
 
 @pytest.fixture(scope="module")

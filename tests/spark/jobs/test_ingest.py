@@ -20,7 +20,7 @@ from seglog.core.errors import AdoptError, SeglogError
 from seglog.records.partitioner import partition_for_key
 from seglog.spark.jobs.ingest import Columns, Input, ingest
 from seglog.storage.offline.verify import verify
-from tests.cli.run import Run, run_here
+from tests.cli.run import Run
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -32,12 +32,6 @@ def log_dir(tmp_path: Path) -> str:
     path = str(tmp_path / "log")
     seglog.open(path).close()
     return path
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes], spark: SparkSession) -> Run:
-    assert spark.version
-    return run_here(capfdbinary)
 
 
 def records(spark: SparkSession, log_dir: str, topic: str = "t") -> dict[int, list[Row]]:

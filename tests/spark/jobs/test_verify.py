@@ -16,17 +16,11 @@ from seglog.storage.offline.verify import partition_files as verify_partition
 from seglog.storage.offline.verify import verify
 from tests import golden
 from tests.cases import case
-from tests.cli.run import Run, run_here
+from tests.cli.run import Run
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.storage.offline.verify.verified import KINDS, flip, make_dir
 
 pytestmark = pytest.mark.xdist_group("spark")
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes], spark: SparkSession) -> Run:
-    assert spark.version
-    return run_here(capfdbinary)
 
 
 def harm(rng: random.Random, root: Path) -> str:

@@ -24,8 +24,7 @@ from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import COLUMNS, record_schema
 from tests import golden
 from tests.kafka.jars import KafkaVersion
-from tests.spark.logs import batches, make_reader, offsets, rows, write_partition
-from tests.spark.rows import as_row
+from tests.spark.logs import as_row, batches, make_reader, offsets, rows, write_partition
 
 RECORDS = [
     NewRecord(b"value", b"key", 1_700_000_000_000, (("a", b"1"), ("a", None), ("ключ", b""))),

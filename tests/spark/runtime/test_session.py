@@ -20,7 +20,8 @@ JOB = """
 import sys
 from seglog.spark import get_spark
 
-quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+         "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 spark = get_spark(master="local[1]", config=quick, jvm_log=sys.argv[2])
 frame = spark.read.format("seglog").option("path", sys.argv[1]).load()
 print(frame.where("value IS NOT NULL").count())

@@ -19,8 +19,7 @@ from seglog.storage.formats.watermarks import Watermark, encode_watermarks
 from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted
 from tests import golden
 from tests.kafka.jars import KafkaVersion
-from tests.spark.logs import make_reader, offsets, write_partition
-from tests.spark.rows import as_row
+from tests.spark.logs import as_row, make_reader, offsets, write_partition
 
 RECORD = [NewRecord(b"v")]
 
