@@ -31,7 +31,7 @@ from seglog.storage.compaction.round import COMPILED
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import Known, load_log
+from seglog.storage.log.recovery import LogCheckpoint, load_log
 from tests.kafka.jars import CURRENT, class_path
 
 _KEYS: Final = 500_000
@@ -70,7 +70,7 @@ def _open(path: Path, megabytes: int) -> Log:
         topic_partition=TopicPartition("t", 0),
         config=_config(megabytes),
         health=DirHealth(str(path)),
-        known=Known(clean=True, recovery_point=0),
+        known=LogCheckpoint(clean=True, recovery_point=0),
     ).log
 
 

@@ -22,7 +22,7 @@ from seglog.core.types import MAX_INT32, TopicPartition
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import Known, load_log
+from seglog.storage.log.recovery import LogCheckpoint, load_log
 
 _CONFIG: Final = {"segment.bytes": str(MAX_INT32), "retention.ms": "-1"}
 _INDEX: Final = 10 << 20
@@ -51,7 +51,7 @@ def _ours(path: Path, end: int) -> Cost:
             topic_partition=TopicPartition("t", 0),
             config=config,
             health=DirHealth(str(path)),
-            known=Known(clean=False, recovery_point=0),
+            known=LogCheckpoint(clean=False, recovery_point=0),
         )
         assert loaded.log.log_end_offset == end
         logs.append(loaded.log)

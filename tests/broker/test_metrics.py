@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from seglog.core.errors import InvalidConfigError
 from seglog.protocol.apis import ApiKey
-from seglog.storage.log.reserve import Reserve
+from seglog.storage.log.dir_health import Reserve
 from seglog.testing.memory_fs import MemoryFs
 from tests.broker.running import RunningNode, Wire
 

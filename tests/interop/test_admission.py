@@ -28,7 +28,7 @@ from seglog.core.types import MAX_INT64
 from seglog.records.any_magic import decode
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.formats.leader_epochs import encode_epochs
+from seglog.storage.formats.checkpoints import encode_epochs
 from seglog.storage.log.admit import AppendPlan, Duplicate, Origin
 from seglog.storage.log.producers import decode_snapshot, encode_snapshot
 from tests.cases import case

@@ -13,7 +13,7 @@ from seglog.records.any_magic import decode
 from seglog.records.batch import entries
 from seglog.records.compression import compress
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.formats.leader_epochs import encode_epochs
+from seglog.storage.formats.checkpoints import encode_epochs
 from seglog.storage.log.admit import AppendPlan, Origin
 from tests.cases import case
 from tests.kafka import oracle

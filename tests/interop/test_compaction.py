@@ -17,7 +17,7 @@ from seglog.storage.compaction.log_cleaner import CompactionStats, compact
 from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import Known, load_log
+from seglog.storage.log.recovery import LogCheckpoint, load_log
 from seglog.storage.log.transaction_index import AbortedTxn
 from seglog.testing import ManualClock
 from tests.cases import case
@@ -35,7 +35,7 @@ def _open(path: Path, clock: ManualClock, log_config: LogConfig) -> Log:
         topic_partition=PARTITION,
         config=log_config,
         health=DirHealth(str(path)),
-        known=Known(clean=True, recovery_point=0),
+        known=LogCheckpoint(clean=True, recovery_point=0),
     ).log
 
 

@@ -15,7 +15,7 @@ from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.dir_health import DirHealth
-from seglog.storage.log.recovery import Known, load_log
+from seglog.storage.log.recovery import LogCheckpoint, load_log
 from seglog.testing import ManualClock
 from tests import golden
 from tests.kafka import CURRENT, oracle
@@ -76,7 +76,7 @@ def test_recovery_is_kafkas(tmp_path: Path, topic: str, harm: Callable[[Path], N
         topic_partition=TopicPartition("t", 0),
         config=LogConfig.from_mapping(CONFIG),
         health=DirHealth(str(ours)),
-        known=Known(),
+        known=LogCheckpoint(),
     ).log
     log.close()
     (end,) = oracle.append_batches(theirs, [], now_ms=NOW_MS, config=CONFIG, clean=False)

@@ -17,7 +17,7 @@ from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import Known, load_log
+from seglog.storage.log.recovery import LogCheckpoint, load_log
 from seglog.testing.clock import ManualClock
 from tests.cases import case
 from tests.kafka import oracle
@@ -35,11 +35,11 @@ class _Side:
         self.epoch = 0
         self.bases: list[int] = []
         self.oracle_steps: list[bytes] = []
-        self.known = Known()
+        self.known = LogCheckpoint()
         self.started_ms = START_MS
         self.log = self._open(self.known)
 
-    def _open(self, known: Known) -> Log:
+    def _open(self, known: LogCheckpoint) -> Log:
         os.makedirs(self.path, exist_ok=True)
         return load_log(
             ground=Ground(fs=OsFs(), clock=self.clock),
@@ -91,7 +91,9 @@ class _Side:
         """Stop cleanly and go on, on both sides."""
         self.close_and_compare(theirs)
         before = self.log
-        self.known = Known(clean=True, recovery_point=before.log_end_offset, log_start_offset=before.log_start_offset)
+        self.known = LogCheckpoint(
+            clean=True, recovery_point=before.log_end_offset, log_start_offset=before.log_start_offset
+        )
         self.started_ms = self.clock.now_ms()
         self.oracle_steps = [oracle.set_leader_epoch(self.epoch)]
         self.log = self._open(self.known)

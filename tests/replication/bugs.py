@@ -20,7 +20,7 @@ from seglog.storage.directory import log_dirs
 from seglog.storage.directory import loss_evidence as life
 from seglog.storage.directory.cluster_mark import read_marks, write_mark
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.formats.leader_epochs import EpochEntry
+from seglog.storage.formats.checkpoints import EpochEntry
 from seglog.storage.log import log, retention
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs

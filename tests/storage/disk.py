@@ -13,7 +13,7 @@ from seglog.records.record import NewRecord
 from seglog.storage.log.dir_health import DirHealth, Inline
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import UpTo
-from seglog.storage.log.recovery import Known, Loaded, load_log
+from seglog.storage.log.recovery import LoadResult, LogCheckpoint, load_log
 from seglog.testing import ManualClock, MemoryFs
 
 PATH = "/logs/t-0"
@@ -27,7 +27,7 @@ SMALL = LogConfig.from_mapping(
         "message.timestamp.after.max.ms": str(2**62),
     }
 )
-CLEAN = Known(clean=True, recovery_point=0)
+CLEAN = LogCheckpoint(clean=True, recovery_point=0)
 
 
 def new_disk() -> MemoryFs:
@@ -41,14 +41,14 @@ def new_disk() -> MemoryFs:
 
 def load(
     fs: Fs,
-    known: Known = CLEAN,
+    known: LogCheckpoint = CLEAN,
     config: LogConfig = SMALL,
     *,
     path: str = PATH,
     clock: Clock | None = None,
     progress: Callable[[int, int], None] | None = None,
     hw_follows_end: bool = True,
-) -> Loaded:
+) -> LoadResult:
     return load_log(
         ground=Ground(fs=fs, clock=clock or ManualClock()),
         path=path,

@@ -18,7 +18,7 @@ from seglog.core.fs import File
 from seglog.core.types import MAX_INT32
 from seglog.protocol.fetch import FetchedPartition
 from seglog.replication.replica import Replica
-from seglog.storage.log.reads import Fetched, UpTo
+from seglog.storage.log.reads import LogSlice, UpTo
 
 EVICTION_SECONDS: Final = 120.0
 MAX_PARTITIONS: Final = 200_000
@@ -169,7 +169,7 @@ class FileSlice(NamedTuple):
         return self.file.pread(size, self.position + start)
 
 
-def fetched_partition(number: int, partition: Replica, slice_: Fetched | None, up_to: UpTo) -> FetchedPartition:
+def fetched_partition(number: int, partition: Replica, slice_: LogSlice | None, up_to: UpTo) -> FetchedPartition:
     log = partition.log
     committed = up_to is UpTo.LAST_STABLE
     aborted = None

@@ -19,7 +19,7 @@ from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
 from seglog.storage.directory.strays import is_stray_name
-from seglog.storage.log.reserve import is_short
+from seglog.storage.log.dir_health import is_short
 
 _TOPIC: Final = 2
 """The resource type of a topic's configuration."""

@@ -43,8 +43,8 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.loss_evidence import LogEvidence
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.epochs import EpochEnd
-from seglog.storage.log.log import Appended, Log
-from seglog.storage.log.reads import Fetched, UpTo
+from seglog.storage.log.log import AppendResult, Log
+from seglog.storage.log.reads import LogSlice, UpTo
 
 Brokers = Mapping[int, BrokerRegistration]
 NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
@@ -88,7 +88,7 @@ class ReplicaAnswer(NamedTuple):
     """The answer to a `ReplicaFetch`: a slice up to the log's end, or the point of divergence."""
 
     diverging: EpochEnd | None
-    records: Fetched | None
+    records: LogSlice | None
     high_watermark: int
     log_start_offset: int
 
@@ -377,7 +377,7 @@ class Replica:
 
     # Leading
 
-    def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> Appended:
+    def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> AppendResult:
         """Append batches as the leader; with ``needs_all`` only if enough replicas are in sync to commit them. Raises
         what `Log.append` raises, `NotLeaderError` and `NotEnoughReplicasError`."""
         progress = self._check_leads()
@@ -475,7 +475,7 @@ class Replica:
             waiter.grown(MAX_INT32)
         self.wake_followers()
 
-    def read(self, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
+    def read(self, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> LogSlice:
         """Return a slice for a consumer. An offset above the visible end is out of range only if the log ends before
         it."""
         return self.log.read(offset, max_bytes, up_to=up_to, min_one=min_one)

@@ -12,7 +12,7 @@ from seglog.core.fs import OsFs
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.compaction.cleaner import clean
-from seglog.storage.compaction.round import COMPILED, Round, Source
+from seglog.storage.compaction.round import COMPILED, Round, SourceSegment
 from seglog.storage.formats.paths import segment_paths
 
 
@@ -43,7 +43,7 @@ def warm() -> None:
             check_compressed(bytes(data), walked.table)
         round_ = Round(
             directory=partition,
-            sources=(Source(0, 4, len(data), 0, 0, 0),),
+            sources=(SourceSegment(0, 4, len(data), 0, 0, 0),),
             first_dirty=0,
             first_uncleanable=4,
             dirty_position=0,

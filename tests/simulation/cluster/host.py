@@ -213,7 +213,7 @@ class Host(Machine):
         self.disk.capacity = self._size
 
     def limit(self, size: int | None) -> None:
-        """Be of this size from now on. Only on a disk that has one is room kept back (`seglog.storage.log.reserve`)."""
+        """Have this size from now on. Room is kept only on a disk with a size (`seglog.storage.log.dir_health`)."""
         self.disk.capacity = self._size = size
 
     @property

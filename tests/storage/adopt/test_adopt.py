@@ -14,7 +14,14 @@ from seglog.records.batch import patch_offset_and_epoch
 from seglog.storage.adopt import InputMark, Intake, adopt
 from seglog.storage.formats import adopt_ledger as ledger_module
 from seglog.storage.formats.adopt_ledger import Ledger, decode_ledger, encode_ledger
-from seglog.storage.formats.adopt_manifest import Item, Manifest, Mode, PartitionPlan, decode_manifest, encode_manifest
+from seglog.storage.formats.adopt_manifest import (
+    AdoptItem,
+    AdoptManifest,
+    AdoptMode,
+    PartitionPlan,
+    decode_manifest,
+    encode_manifest,
+)
 from seglog.storage.log import batch_placement as placing
 from seglog.storage.log.batch_placement import place_all
 from seglog.storage.log.log import Log
@@ -169,9 +176,11 @@ def test_the_ledger_is_bounded_and_jobs_do_not_drive_queries_out() -> None:
 
 @pytest.mark.parametrize("at", range(0, 200, 3))
 def test_a_flipped_bit_in_ledger_or_manifest_is_seen(at: int) -> None:
-    plan = PartitionPlan(T, 3, 0, (Item("t-0/.seglog/staging/j/0/00000000000000000000.log", Mode.APPEND, 4, 500),))
+    plan = PartitionPlan(
+        T, 3, 0, (AdoptItem("t-0/.seglog/staging/j/0/00000000000000000000.log", AdoptMode.APPEND, 4, 500),)
+    )
     mark = InputMark("t", "id", "/in", 1, 2, 3, 4, "head", "tail")
-    manifest = Manifest("j", "txn:a", 5, (plan,), (mark,), "digest")
+    manifest = AdoptManifest("j", "txn:a", 5, (plan,), (mark,), "digest")
     assert decode_manifest(encode_manifest(manifest)) == manifest
     ledger = Ledger({"txn:a": 5, "query:b": 0, "query:" + "c" * 140: 1}, [mark], {("txn:a", 5): "digest"})
     found = decode_ledger(encode_ledger(ledger))

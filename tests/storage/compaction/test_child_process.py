@@ -25,7 +25,7 @@ from seglog.storage.compaction.log_cleaner import compact, plan
 from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, OffsetMapStats, Round
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import Known, load_log
+from seglog.storage.log.recovery import LogCheckpoint, load_log
 from seglog.testing import ManualClock
 from tests.storage.compaction.compacted import config, facts
 from tests.storage.disk import PARTITION
@@ -46,7 +46,7 @@ def _log(path: Path, batches: int = 40) -> Log:
         topic_partition=PARTITION,
         config=config(),
         health=DirHealth(str(path)),
-        known=Known(clean=True, recovery_point=0),
+        known=LogCheckpoint(clean=True, recovery_point=0),
     ).log
     for at in range(batches):
         records = [NewRecord(b"%d" % at, b"key-%d" % (at * count % 13), 1_000 + at) for count in range(1, 5)]

@@ -6,8 +6,8 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.types import MAX_INT64
-from seglog.storage.compaction.cleanable import Cleanable, CleaningFacts, cleanable_part
-from seglog.storage.compaction.round import Source, group_sources
+from seglog.storage.compaction.cleanable import CleanablePart, CleaningFacts, cleanable_part
+from seglog.storage.compaction.round import SourceSegment, group_sources
 
 NOW = 1_000_000
 
@@ -29,7 +29,7 @@ def _part(
     end: int | None = None,
     stable: int | None = None,
     **keys: int,
-) -> Cleanable:
+) -> CleanablePart:
     log_end = len(segments) * 10 if end is None else end
     return cleanable_part(
         segments,
@@ -44,7 +44,7 @@ def _part(
 
 def test_all_but_the_active_segment_of_a_log_that_was_never_cleaned() -> None:
     part = _part(_segments(1, 2, 3, 4))
-    assert part == Cleanable(0, 30, clean_bytes=0, cleanable_bytes=300, delay_ms=0, was_reset=False)
+    assert part == CleanablePart(0, 30, clean_bytes=0, cleanable_bytes=300, delay_ms=0, was_reset=False)
     assert part.ratio == 1.0
 
 
@@ -128,11 +128,11 @@ def test_an_empty_log() -> None:
     assert not part.is_due(0.0)
 
 
-def _source(base: int, following: int, size: int, index: int = 0, times: int = 0) -> Source:
-    return Source(base, following, size, index, times, 0)
+def _source(base: int, following: int, size: int, index: int = 0, times: int = 0) -> SourceSegment:
+    return SourceSegment(base, following, size, index, times, 0)
 
 
-def _bases(sources: list[Source], segment: int = 100, index: int = 100, end: int = 1_000) -> list[list[int]]:
+def _bases(sources: list[SourceSegment], segment: int = 100, index: int = 100, end: int = 1_000) -> list[list[int]]:
     groups = group_sources(sources, segment_bytes=segment, index_bytes=index, first_uncleanable=end)
     return [[source.base_offset for source in group] for group in groups]
 

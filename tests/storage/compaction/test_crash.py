@@ -11,7 +11,7 @@ from seglog.storage.compaction.log_cleaner import compact, plan
 from seglog.storage.compaction.round import PLAIN, group_sources
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import Known
+from seglog.storage.log.recovery import LogCheckpoint
 from seglog.testing import Call, CrashFs, MemoryFs
 from tests.cases import case
 from tests.storage.compaction.compacted import Batch, Writer, batches, config, facts, values
@@ -65,7 +65,7 @@ class Round:
 
     def __init__(self, fs: MemoryFs, log: Log) -> None:
         self.fs = fs
-        self.known = Known(recovery_point=log.recovery_point, high_watermark=log.recovery_point)
+        self.known = LogCheckpoint(recovery_point=log.recovery_point, high_watermark=log.recovery_point)
         self.values = values(facts(log))
         copy = load(fs.after_crash(random.Random(0)), self.known, config=ROOMY).log
         self.bases = [segment.base_offset for segment in copy.segments]

@@ -19,8 +19,8 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
+from seglog.storage.log.dir_health import Reserve, is_short, reserve_size
 from seglog.storage.log.log import Log
-from seglog.storage.log.reserve import Reserve, is_short, reserve_size
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
 from tests.storage.directories import DIR, TINY, flushed_log, open_dir

@@ -16,8 +16,7 @@ from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.formats import checkpoints as checkpoint
-from seglog.storage.formats.checkpoints import CleanShutdown, MetaProperties
-from seglog.storage.formats.leader_epochs import read_leader_epochs, write_leader_epochs
+from seglog.storage.formats.checkpoints import CleanShutdown, MetaProperties, read_leader_epochs, write_leader_epochs
 from seglog.storage.formats.properties import decode_properties, encode_properties
 from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case

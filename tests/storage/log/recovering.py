@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from seglog.records.batch import LOG_OVERHEAD, read_header
 from seglog.storage.log.manifest import discard
-from seglog.storage.log.recovery import Known
+from seglog.storage.log.recovery import LogCheckpoint
 from seglog.testing import ManualClock, MemoryFs
 from tests.storage.disk import PATH, fill, load, name, new_disk
 
-UNCLEAN = Known()
+UNCLEAN = LogCheckpoint()
 NOW_MS = ManualClock().now_ms()
 
 
-def filled(count: int = 60) -> tuple[MemoryFs, list[int], Known]:
+def filled(count: int = 60) -> tuple[MemoryFs, list[int], LogCheckpoint]:
     """A log of several segments, closed cleanly; its base offsets; what is known of it after a crash."""
     fs = new_disk()
     log = load(fs).log
@@ -21,7 +21,7 @@ def filled(count: int = 60) -> tuple[MemoryFs, list[int], Known]:
     assert len(bases) > 3
     log.close()
     discard(fs, PATH)  # as of another writer: these tests do to files what nothing of ours does
-    return fs, bases, Known(recovery_point=count, high_watermark=count)
+    return fs, bases, LogCheckpoint(recovery_point=count, high_watermark=count)
 
 
 def batch_position(fs: MemoryFs, base: int, offset: int) -> int:

@@ -12,7 +12,7 @@ from seglog.core.errors import CorruptCheckpointError
 from seglog.core.ground import Ground
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.formats.leader_epochs import (
+from seglog.storage.formats.checkpoints import (
     EpochEntry,
     decode_epochs,
     encode_epochs,

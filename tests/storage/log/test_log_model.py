@@ -21,7 +21,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import EARLIEST, LATEST, MAX_TIMESTAMP, UpTo
-from seglog.storage.log.recovery import Known, load_log
+from seglog.storage.log.recovery import LogCheckpoint, load_log
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
@@ -61,7 +61,7 @@ class LogMachine(RuleBasedStateMachine):
             }
         )
         self.kept: list[_Kept] = []
-        self.known = Known()
+        self.known = LogCheckpoint()
         self.epochs: list[tuple[int, int]] = []
         self.log = self._open()
 
@@ -77,7 +77,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def _checkpoint(self, *, clean: bool = False) -> None:
         log = self.log
-        self.known = Known(clean, log.recovery_point, log.log_start_offset, 0)
+        self.known = LogCheckpoint(clean, log.recovery_point, log.log_start_offset, 0)
 
     @rule(
         sizes=st.lists(st.integers(0, 200), min_size=1, max_size=6),

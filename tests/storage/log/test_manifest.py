@@ -13,7 +13,7 @@ from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.log import Log
-from seglog.storage.log.manifest import Manifest, Sealed, decode_manifest, encode_manifest, read_manifest
+from seglog.storage.log.manifest import Manifest, SealedSegment, decode_manifest, encode_manifest, read_manifest
 from seglog.storage.offline.repair import carry_out, plan_repair
 from seglog.storage.offline.verify import verify
 from seglog.storage.offline.verify.manifests import chain_of
@@ -22,7 +22,7 @@ from tests.storage.directories import DIR, TINY, T, flushed_log, open_dir
 from tests.storage.disk import fill, name, prefix, values
 
 PARTITION = f"{DIR}/t-0"
-ENTRIES = [Sealed(0, 11, 1870, 1, None), Sealed(11, 22, 1871, 2, 7), Sealed(22, 30, 1872, 3, 9)]
+ENTRIES = [SealedSegment(0, 11, 1870, 1, None), SealedSegment(11, 22, 1871, 2, 7), SealedSegment(22, 30, 1872, 3, 9)]
 
 
 def closed(records: int = 60) -> tuple[MemoryFs, list[int]]:
@@ -77,7 +77,7 @@ def test_an_append_behind_a_torn_one_takes_its_place() -> None:
     whole = fs.read(file)
     fs.write(file, whole[:-50])
     manifest = Manifest.open(fs, PARTITION)
-    manifest.add([Sealed(55, 60, 850, 5, None)])
+    manifest.add([SealedSegment(55, 60, 850, 5, None)])
     assert list(read_manifest(fs, PARTITION)) == [0, 11, 22, 33, 55]
 
 

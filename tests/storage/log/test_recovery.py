@@ -9,7 +9,7 @@ import pytest
 from seglog.core.errors import DamagedPartitionError
 from seglog.records.batch import patch_offset_and_epoch
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.log.recovery import Known
+from seglog.storage.log.recovery import LogCheckpoint
 from tests.storage.disk import CLEAN, PATH, SMALL, fill, load, name, new_disk, overwrite, prefix, values
 from tests.storage.log.recovering import UNCLEAN, batch_position, filled, indexes
 
@@ -39,7 +39,7 @@ def test_a_clean_start_reads_no_batches_and_changes_nothing() -> None:
 def test_an_unclean_start_checks_from_the_recovery_point_on() -> None:
     fs, bases, _ = filled()
     closed = indexes(fs)
-    report = load(fs, Known(recovery_point=bases[2] + 1)).report
+    report = load(fs, LogCheckpoint(recovery_point=bases[2] + 1)).report
     assert report.scanned == tuple(bases[2:])
     assert not report.is_eventful
     fs, bases, _ = filled()
@@ -65,7 +65,7 @@ def test_a_torn_tail_is_cut_and_saved(lost: int) -> None:
     path = name(bases[-1], ".log")
     data = fs.read(path)
     fs.write(path, data[:-lost])
-    loaded = load(fs, Known(recovery_point=bases[-1]))
+    loaded = load(fs, LogCheckpoint(recovery_point=bases[-1]))
     cut = loaded.report.cut
     end = loaded.log.log_end_offset
     assert cut is not None
@@ -86,7 +86,7 @@ def test_zeros_at_the_end_are_cut_and_not_saved() -> None:
     path = name(bases[-1], ".log")
     data = fs.read(path)
     fs.write(path, data + bytes(5_000))
-    report = load(fs, Known(recovery_point=60)).report
+    report = load(fs, LogCheckpoint(recovery_point=60)).report
     assert report.cut is not None
     assert (report.cut.saved, report.cut.offset, report.cut.size) == (None, 60, 5_000)
     assert fs.read(path) == data
@@ -115,15 +115,22 @@ def test_the_newest_cuts_are_kept() -> None:
     fs, bases, _ = filled()
     for _ in range(20):
         overwrite(fs, name(bases[-1], ".log"), len(fs.read(name(bases[-1], ".log"))), b"torn")
-        load(fs, Known(recovery_point=60)).log.close()
+        load(fs, LogCheckpoint(recovery_point=60)).log.close()
     assert len(fs.listdir(f"{PATH}/.seglog")) == 16
 
 
 # Damage
 
 
-@pytest.mark.parametrize("known", [Known(recovery_point=60), Known(high_watermark=60), Known(recovery_point=None)])
-def test_damage_below_what_was_flushed_refuses_the_partition(known: Known) -> None:
+@pytest.mark.parametrize(
+    "known",
+    [
+        LogCheckpoint(recovery_point=60),
+        LogCheckpoint(high_watermark=60),
+        LogCheckpoint(recovery_point=None),
+    ],
+)
+def test_damage_below_what_was_flushed_refuses_the_partition(known: LogCheckpoint) -> None:
     fs, bases, _ = filled()
     base = bases[-2] if known.recovery_point is None else bases[-1]
     position = batch_position(fs, base, base + 1)
@@ -142,7 +149,7 @@ def test_damage_below_what_was_flushed_refuses_the_partition(known: Known) -> No
 def test_the_same_damage_above_it_is_cut() -> None:
     fs, bases, _ = filled()
     overwrite(fs, name(bases[-1], ".log"), batch_position(fs, bases[-1], bases[-1] + 1) + 65, b"XYZ")
-    known = Known(recovery_point=bases[-1] + 1, high_watermark=bases[-1])
+    known = LogCheckpoint(recovery_point=bases[-1] + 1, high_watermark=bases[-1])
     assert load(fs, known).log.log_end_offset == bases[-1] + 1
 
 
@@ -153,7 +160,7 @@ def test_a_log_that_ends_below_its_recovery_point_is_damaged() -> None:
     for clean in (False, True):
         with pytest.raises(DamagedPartitionError, match=rf"offset {bases[-1] + 2}: the log ends here, below .* 60"):
             load(fs, known._replace(clean=clean))
-    assert load(fs, Known(recovery_point=bases[-1] + 2)).log.log_end_offset == bases[-1] + 2
+    assert load(fs, LogCheckpoint(recovery_point=bases[-1] + 2)).log.log_end_offset == bases[-1] + 2
 
 
 def test_a_lost_last_segment_is_damage_and_so_are_all() -> None:
@@ -178,7 +185,7 @@ def test_a_closed_log_with_bytes_behind_its_last_batch_is_damaged() -> None:
 def test_damage_among_deleted_records_is_no_matter() -> None:
     fs, bases, _ = filled()
     overwrite(fs, name(bases[-1], ".log"), 70, b"XYZ")
-    log = load(fs, Known(recovery_point=60, log_start_offset=60)).log
+    log = load(fs, LogCheckpoint(recovery_point=60, log_start_offset=60)).log
     assert (log.log_start_offset, log.log_end_offset) == (60, 60)
     fill(log, 2)
     assert values(log) == prefix(62, start=60)
@@ -190,7 +197,7 @@ def test_offsets_that_go_back_are_bad() -> None:
     patch_offset_and_epoch(batch, 0, bases[-1], 0)
     path = name(bases[-1], ".log")
     overwrite(fs, path, len(fs.read(path)), bytes(batch))
-    report = load(fs, Known(recovery_point=60)).report
+    report = load(fs, LogCheckpoint(recovery_point=60)).report
     assert report.cut is not None
     assert report.cut.reason == f"offset {bases[-1]} comes after 59"
 
@@ -233,7 +240,7 @@ def test_zeros_of_a_preallocated_index_are_no_entries() -> None:
     log.flush()
     fs.crash(random.Random(3))  # the active segment's indexes were not trimmed
     assert len(fs.read(name(bases[-1], ".timeindex"))) == 1_200
-    loaded = load(fs, Known(recovery_point=40))
+    loaded = load(fs, LogCheckpoint(recovery_point=40))
     assert loaded.log.segments[-1].max_timestamp == 1_039
     assert values(loaded.log) == prefix(40)
     assert len(fs.read(name(bases[-1], ".index"))) == 1_200, "room for more entries"

@@ -12,7 +12,7 @@ from seglog.records.batch import LOG_OVERHEAD, patch_offset_and_epoch, read_head
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Origin
-from seglog.storage.log.recovery import Known
+from seglog.storage.log.recovery import LogCheckpoint
 from seglog.testing import MemoryFs
 from tests.storage.disk import CLEAN, PATH, fill, load, name, new_disk, prefix, values
 from tests.storage.log.recovering import NOW_MS, UNCLEAN, filled
@@ -41,8 +41,8 @@ def transactions(log: Log) -> None:
                 log.append(marker, leader_epoch=0 if at < 12 else 4, origin=Origin.COORDINATOR)
 
 
-@pytest.mark.parametrize("known", [UNCLEAN, Known(recovery_point=30), Known(recovery_point=80)])
-def test_producers_epochs_and_aborts_come_back_from_the_log(known: Known) -> None:
+@pytest.mark.parametrize("known", [UNCLEAN, LogCheckpoint(recovery_point=30), LogCheckpoint(recovery_point=80)])
+def test_producers_epochs_and_aborts_come_back_from_the_log(known: LogCheckpoint) -> None:
     fs = new_disk()
     log = load(fs).log
     transactions(log)
@@ -110,7 +110,7 @@ def test_stray_snapshots_go_and_that_of_the_end_stays() -> None:
 def test_epochs_are_trimmed_to_the_log() -> None:
     fs, bases, _ = filled()
     fs.write(f"{PATH}/leader-epoch-checkpoint", b"0\n4\n0 0\n1 10\n5 59\n7 60\n")
-    log = load(fs, Known(clean=True, recovery_point=60, log_start_offset=bases[1])).log
+    log = load(fs, LogCheckpoint(clean=True, recovery_point=60, log_start_offset=bases[1])).log
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, bases[1]), (5, 59)]
     assert fs.read(f"{PATH}/leader-epoch-checkpoint") == f"0\n2\n1 {bases[1]}\n5 59\n".encode()
 
@@ -127,7 +127,7 @@ def test_garbage_in_the_leader_epochs_is_named() -> None:
 
 def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
     fs, _, _ = filled()
-    log = load(fs, Known(recovery_point=50, log_start_offset=75)).log
+    log = load(fs, LogCheckpoint(recovery_point=50, log_start_offset=75)).log
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (75, 75, 50)
     logs = [path for path in fs.files() if path.endswith(".log")]
     assert [path for path in logs if "/.seglog/" not in path] == [name(75, ".log")]
@@ -147,7 +147,7 @@ def test_the_start_is_that_of_the_checkpoint_or_of_the_first_segment() -> None:
 
 def test_the_high_watermark_is_kept_within_the_log() -> None:
     fs, _, _ = filled()
-    log = load(fs, Known(recovery_point=0, high_watermark=30), hw_follows_end=False).log
+    log = load(fs, LogCheckpoint(recovery_point=0, high_watermark=30), hw_follows_end=False).log
     assert (log.high_watermark, log.log_end_offset) == (30, 60)
 
 

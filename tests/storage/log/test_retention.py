@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seglog.core.config import LogConfig
 from seglog.core.types import MAX_INT32
-from seglog.storage.log.retention import Expired, Reason, SegmentFacts, expired_segments, should_roll
+from seglog.storage.log.retention import ExpiredSegment, Reason, SegmentFacts, expired_segments, should_roll
 from tests.cases import case
 
 NOW = 1_000_000
@@ -164,7 +164,7 @@ def test_the_three_reasons_in_one_round() -> None:
     ]
     assert expired_segments(
         segments, config=config, log_start_offset=10, high_watermark=40, now_ms=NOW
-    )[1] == Expired(10, 100, Reason.SIZE)  # fmt: skip
+    )[1] == ExpiredSegment(10, 100, Reason.SIZE)  # fmt: skip
 
 
 def slowly(

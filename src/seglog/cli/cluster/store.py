@@ -32,8 +32,7 @@ from seglog.storage.directory.catalog import config_of_found
 from seglog.storage.directory.cluster_mark import ClusterMark, read_mark
 from seglog.storage.directory.contents import resolve
 from seglog.storage.directory.strays import find_strays
-from seglog.storage.formats.checkpoints import read_meta_properties, read_partition_metadata
-from seglog.storage.formats.leader_epochs import read_leader_epochs
+from seglog.storage.formats.checkpoints import read_leader_epochs, read_meta_properties, read_partition_metadata
 from seglog.storage.formats.paths import LOCK, list_partitions
 from seglog.storage.formats.topics_file import read_topics
 from seglog.storage.log.epochs import LeaderEpochs

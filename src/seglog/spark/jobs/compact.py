@@ -30,7 +30,7 @@ from seglog.core.types import TopicPartition
 from seglog.spark.jobs.compact_staging import StagedGroup, staged_round
 from seglog.spark.jobs.driver import Progress, watched
 from seglog.storage.compaction import log_cleaner
-from seglog.storage.compaction.cleanable import Cleanable
+from seglog.storage.compaction.cleanable import CleanablePart
 from seglog.storage.compaction.round import COMPILED, Round, group_sources
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import DELETED, segment_paths
@@ -182,11 +182,11 @@ class _CompactionRun:
         self._progress = progress
         self._forced = forced
 
-    def _by(self, part: Cleanable) -> str:
+    def _by(self, part: CleanablePart) -> str:
         small = part.clean_bytes + part.cleanable_bytes < self._spark_from
         return "engine" if small and not self._forced else "spark"
 
-    def planned(self, log: Log, part: Cleanable) -> CompactedPartition:
+    def planned(self, log: Log, part: CleanablePart) -> CompactedPartition:
         return CompactedPartition(
             topic=log.topic_partition.topic,
             partition=log.topic_partition.partition,
@@ -198,7 +198,7 @@ class _CompactionRun:
             segments_before=sum(segment.base_offset < part.first_uncleanable for segment in log.segments),
         )
 
-    def clean(self, log: Log, part: Cleanable) -> CompactedPartition:
+    def clean(self, log: Log, part: CleanablePart) -> CompactedPartition:
         """Clean a partition and record it in the checkpoint."""
         first_dirty, bound = part.first_dirty, part.first_uncleanable
         if self._by(part) == "engine":

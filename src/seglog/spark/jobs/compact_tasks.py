@@ -39,7 +39,7 @@ from seglog.storage.compaction.parts import (
     fold,
     map_keys,
 )
-from seglog.storage.compaction.round import Round, Source
+from seglog.storage.compaction.round import Round, SourceSegment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ class CompactionPlan:
 
     round: Round
     stretches: tuple[SourceStretch, ...]
-    groups: tuple[tuple[Source, ...], ...]
+    groups: tuple[tuple[SourceSegment, ...], ...]
     key: bytes
     buckets: int
     staging: str

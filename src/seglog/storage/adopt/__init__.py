@@ -24,7 +24,7 @@ from seglog.storage.adopt.job_adoption import (
 )
 from seglog.storage.adopt.staging import StagedPart, StagedSegment, StagingWriter, staged_at
 from seglog.storage.formats.adopt_ledger import Ledger, read_ledger
-from seglog.storage.formats.input_marks import InputMark, Intake
+from seglog.storage.formats.adopt_manifest import InputMark, Intake
 
 __all__ = [
     "NO_INTAKE",

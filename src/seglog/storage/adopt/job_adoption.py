@@ -25,14 +25,14 @@ from seglog.storage.directory.adoption import (
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.adopt_ledger import Ledger, read_ledger
 from seglog.storage.formats.adopt_manifest import (
-    Item,
-    Manifest,
-    Mode,
+    AdoptItem,
+    AdoptManifest,
+    AdoptMode,
+    Intake,
     PartitionPlan,
     read_manifest,
     write_manifest,
 )
-from seglog.storage.formats.input_marks import Intake
 from seglog.storage.formats.paths import ADOPT_MANIFEST, OWN_DIRECTORY
 from seglog.storage.log.adoption import carry_out
 from seglog.storage.log.log import Log
@@ -103,7 +103,7 @@ def adopt(
             for log in logs.values():  # sorted by partition, as all who take several
                 locks.enter_context(log.lock)
             inputs = tuple(mark for _, mark in intake.marks)
-            begun = Manifest(job, application, version, (), inputs, intake.digest)
+            begun = AdoptManifest(job, application, version, (), inputs, intake.digest)
             manifest = _commit(directory, begun, grouped, logs, plans)
             with _committed(directory, job):
                 for plan in manifest.partitions:
@@ -148,11 +148,11 @@ def _finish_unfinished(directory: LogDir) -> None:
 
 def _commit(
     directory: LogDir,
-    manifest: Manifest,
+    manifest: AdoptManifest,
     grouped: dict[TopicPartition, list[StagedPart]],
     logs: dict[TopicPartition, Log],
     plans: dict[TopicPartition, PartitionPlan],
-) -> Manifest:
+) -> AdoptManifest:
     """Write the manifest. The caller holds the locks: no append may come between a plan's base and its records."""
     with directory.health.guard():
         for partition, log in logs.items():
@@ -275,11 +275,11 @@ def _plan_partition(partition: TopicPartition, parts: Sequence[StagedPart], log:
     staged = [(part, segment) for part in parts for segment in part.segments]
     small = sum(segment.size for _, segment in staged) * SMALL_TOTAL < segment_bytes
 
-    def mode(segment: StagedSegment) -> Mode:
-        return Mode.APPEND if small or segment.size * SMALL_FILE < segment_bytes else Mode.SEGMENT
+    def mode(segment: StagedSegment) -> AdoptMode:
+        return AdoptMode.APPEND if small or segment.size * SMALL_FILE < segment_bytes else AdoptMode.SEGMENT
 
     items = tuple(
-        Item(os.path.join(part.directory, segment.name), mode(segment), segment.records, segment.size)
+        AdoptItem(os.path.join(part.directory, segment.name), mode(segment), segment.records, segment.size)
         for part, segment in staged
     )
     return PartitionPlan(partition, log.log_end_offset, max(log.epochs.latest, 0), items)
@@ -289,7 +289,7 @@ def _place_files(directory: LogDir, plan: PartitionPlan) -> None:
     """Rebase the files that become segments, and fsync all that the manifest will name."""
     fs = directory.fs
     for item, base, _ in plan.placed():
-        if item.mode is not Mode.SEGMENT:
+        if item.mode is not AdoptMode.SEGMENT:
             continue
         path = os.path.join(directory.path, item.file)
         file = fs.open(path)

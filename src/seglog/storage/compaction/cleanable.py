@@ -24,7 +24,7 @@ class CleaningFacts(NamedTuple):
     first_timestamp: Callable[[], int | None]
 
 
-class Cleanable(NamedTuple):
+class CleanablePart(NamedTuple):
     """The part of a log from the first dirty segment to ``first_uncleanable``, where a segment begins.
 
     ``was_reset``: the checkpoint lay outside of the log, and the first dirty offset is the log's start instead.
@@ -57,7 +57,7 @@ def cleanable_part(
     last_stable_offset: int,
     config: LogConfig,
     now_ms: int,
-) -> Cleanable:
+) -> CleanablePart:
     """Bounds and sizes of what a round would clean; ``segments`` are all of the log's, the last one is active.
 
     It begins at the checkpoint, the end of the last round. It ends before the active segment, the last stable offset,
@@ -79,7 +79,7 @@ def cleanable_part(
     after = _between(segments, bound, active)
     first_uncleanable = after[0].base_offset if after else active
     cleanable = _between(segments, min(first_dirty, first_uncleanable), first_uncleanable)
-    return Cleanable(
+    return CleanablePart(
         first_dirty=first_dirty,
         first_uncleanable=first_uncleanable,
         clean_bytes=sum(facts.size for facts in segments if facts.base_offset < first_dirty),

@@ -20,7 +20,7 @@ from seglog.records.batch import LOG_OVERHEAD
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
 from seglog.storage.compaction.offset_map import Keys, OffsetMap
 from seglog.storage.compaction.plain_cleaner import PlainFilter, PlainMapper, Transactions
-from seglog.storage.compaction.round import COMPILED, CleanedGroup, OffsetMapStats, Round, Source, group_sources
+from seglog.storage.compaction.round import COMPILED, CleanedGroup, OffsetMapStats, Round, SourceSegment, group_sources
 from seglog.storage.formats.paths import segment_paths
 
 _CHUNK: Final = 4 << 20
@@ -35,7 +35,7 @@ class CleaningAbortedError(Exception):
     """The round was told to stop; nothing of it counts."""
 
 
-class Pace:
+class Throttler:
     """Keeps reads and writes below a number of bytes a second (``log.cleaner.io.max.bytes.per.second``)."""
 
     __slots__ = ("_clock", "_from", "_rate", "_spent", "_wait")
@@ -126,7 +126,7 @@ def clean(
     to ``max_bytes_per_second``.
     """
     mapper, make_filter = make_engine(round_)
-    reader = SourceReader(fs, round_.directory, Pace(round_.max_bytes_per_second, clock, wait), should_stop)
+    reader = SourceReader(fs, round_.directory, Throttler(round_.max_bytes_per_second, clock, wait), should_stop)
     started = clock.monotonic()
     for source in round_.dirty_sources:
         start = round_.dirty_position if source.base_offset <= round_.first_dirty else 0
@@ -150,7 +150,7 @@ def clean(
 
 def clean_group(
     round_: Round,
-    group: tuple[Source, ...],
+    group: tuple[SourceSegment, ...],
     fs: Fs,
     filtering: ChunkFilter,
     reader: SourceReader,
@@ -197,14 +197,14 @@ class SourceReader:
 
     __slots__ = ("_directory", "_fs", "_should_stop", "bytes", "pace")
 
-    def __init__(self, fs: Fs, directory: str, pace: Pace, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, fs: Fs, directory: str, pace: Throttler, should_stop: Callable[[], bool]) -> None:
         self._fs = fs
         self._directory = directory
         self._should_stop = should_stop
         self.pace = pace
         self.bytes = 0
 
-    def read(self, source: Source, start: int, take: Callable[[bytes], int], is_done: Callable[[], bool]) -> int:
+    def read(self, source: SourceSegment, start: int, take: Callable[[bytes], int], is_done: Callable[[], bool]) -> int:
         """Hand the segment's bytes from ``start`` on to ``take``, which says how many of them it has used.
 
         Returns the position behind them. The segment has to end with a whole batch.
@@ -232,7 +232,7 @@ class SourceReader:
             file.close()
 
 
-def _larger(chunk: bytes, position: int, source: Source, file: File) -> int:
+def _larger(chunk: bytes, position: int, source: SourceSegment, file: File) -> int:
     """How much to read where one batch is larger than a chunk."""
     size = _LENGTH.unpack_from(chunk, 8)[0] + LOG_OVERHEAD if len(chunk) >= LOG_OVERHEAD else LOG_OVERHEAD
     if size <= len(chunk) or size > source.size - position:

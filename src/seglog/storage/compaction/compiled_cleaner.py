@@ -1,8 +1,8 @@
 """Compaction with compiled loops: the offset map as their table, and the Python around them.
 
 The loops are in `seglog.records.map_kernels` and `seglog.records.compact_kernels`. They leave control batches and
-messages of formats 0 and 1 to `BatchFilter`. Runs of compressed batches are decompressed here, filtered by a kernel and
-compressed again.
+messages of formats 0 and 1 to `BatchCleaner`. Runs of compressed batches are decompressed here, filtered by a kernel
+and compressed again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from seglog.records.map_kernels import BLOCK, Halt, map_batches
 from seglog.records.offset_kernels import FACTS, U64, Fact, get_key, move_entries, put_key
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
 from seglog.storage.compaction.offset_map import Keys, LastKnown
-from seglog.storage.compaction.plain_cleaner import BatchFilter, Transactions, filter_batch, map_batch
+from seglog.storage.compaction.plain_cleaner import BatchCleaner, Transactions, filter_batch, map_batch
 from seglog.storage.compaction.round import Round
 
 _FIRST_SLOTS: Final = 1 << 12
@@ -48,7 +48,7 @@ def as_array(data: bytes) -> U8:
     return np.frombuffer(data, np.uint8) if data else _NO_BYTES
 
 
-class WithFacts:
+class KernelFacts:
     """The kernels' settings, state and counters, by `Fact`."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class WithFacts:
         self.facts[Fact.LATEST] = offset
 
 
-class CompiledMap(WithFacts):
+class CompiledMap(KernelFacts):
     """`offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
 
     def __init__(self, slots: int, max_entries: int, hash_key: bytes | None = None) -> None:
@@ -322,7 +322,7 @@ class CompiledFilter(CompiledPass):
         self._output: U8 = np.empty(_OUTPUT, np.uint8)
         self._rows: I64 = np.empty((_ROWS, len(ROW_FIELDS)), np.int64)
         self._index_rows: I64 = np.empty((_INDEX_ROWS, len(INDEX_FIELDS)), np.int64)
-        self._batches = BatchFilter(round_, offsets, self.transactions)
+        self._batches = BatchCleaner(round_, offsets, self.transactions)
 
     @property
     def read(self) -> int:

@@ -19,11 +19,19 @@ from seglog.core.errors import CorruptError, LogClosedError, LogDirFullError
 from seglog.core.fs import NoSpaceError, OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.compaction.child_process import WorkerFailedError, clean_in_child
-from seglog.storage.compaction.cleanable import Cleanable, CleaningFacts, cleanable_part
+from seglog.storage.compaction.cleanable import CleanablePart, CleaningFacts, cleanable_part
 from seglog.storage.compaction.cleaned_segment import remove_cleaned
 from seglog.storage.compaction.cleaner import CleaningAbortedError, clean, wait_for
 from seglog.storage.compaction.offset_map import capacity
-from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, LastRecord, OffsetMapStats, Round, Source
+from seglog.storage.compaction.round import (
+    COMPILED,
+    PLAIN,
+    CleanedGroup,
+    LastRecord,
+    OffsetMapStats,
+    Round,
+    SourceSegment,
+)
 from seglog.storage.formats.paths import CLEANED
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Producers
@@ -49,7 +57,7 @@ class CleaningCandidate(NamedTuple):
     """A log and what of it may be cleaned."""
 
     log: Log
-    part: Cleanable
+    part: CleanablePart
 
 
 class CompactionStats(NamedTuple):
@@ -130,7 +138,7 @@ class _UnchangedLog:
             manifest.forget([*bases, *following])
 
 
-def cleanable(log: Log, checkpoint: int | None) -> Cleanable:
+def cleanable(log: Log, checkpoint: int | None) -> CleanablePart:
     """Which part of the log may be cleaned now; ``checkpoint`` is the end of its last round."""
     with log.lock:
         facts = [
@@ -196,7 +204,7 @@ def plan(
         ]
         dirty = next((segment for segment in reversed(segments) if segment.base_offset <= first_dirty), None)
         sources = tuple(
-            Source(
+            SourceSegment(
                 base_offset=segment.base_offset,
                 next_base_offset=next_base,
                 size=segment.size,

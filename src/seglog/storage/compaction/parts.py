@@ -28,10 +28,16 @@ from seglog.records.intrinsics import I64, U8
 from seglog.records.offset_kernels import U64, Fact, hash_key
 from seglog.records.record import ControlRecord, ControlType
 from seglog.records.survivor_kernels import ROW_WORDS, list_keys, mark, put_last, select_last
-from seglog.storage.compaction.cleaner import Pace, SourceReader, clean_group
-from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMap, CompiledMapper, WithFacts, as_array
+from seglog.storage.compaction.cleaner import SourceReader, Throttler, clean_group
+from seglog.storage.compaction.compiled_cleaner import (
+    CompiledFilter,
+    CompiledMap,
+    CompiledMapper,
+    KernelFacts,
+    as_array,
+)
 from seglog.storage.compaction.plain_cleaner import Transactions
-from seglog.storage.compaction.round import CleanedGroup, Round, Source
+from seglog.storage.compaction.round import CleanedGroup, Round, SourceSegment
 from seglog.storage.log.transaction_index import AbortedTxn
 
 BLOCK_KEYS: Final = 1 << 19
@@ -43,7 +49,7 @@ _FIRST_ROWS: Final = 1 << 12
 class SourceStretch(NamedTuple):
     """Bytes ``start`` to ``end`` of a source, whole batches."""
 
-    source: Source
+    source: SourceSegment
     start: int
     end: int
 
@@ -112,7 +118,7 @@ def map_keys(
 
     Memory: ``most`` rows and those of one decompressed batch, or of 4 MiB. Raises as `clean` does.
     """
-    reader = SourceReader(fs, round_.directory, Pace(float("inf"), SystemClock(), _no_wait), _never)
+    reader = SourceReader(fs, round_.directory, Throttler(float("inf"), SystemClock(), _no_wait), _never)
     part = stretch.source._replace(size=stretch.end)
     effects = TransactionEffects({}, {}, 0, 0)
     if stretch.source.base_offset < round_.first_dirty:
@@ -132,7 +138,7 @@ def map_keys(
     yield effects
 
 
-def _run(mapper: _PartMapper, reader: SourceReader, part: Source, position: int, most: int) -> Iterator[None]:
+def _run(mapper: _PartMapper, reader: SourceReader, part: SourceSegment, position: int, most: int) -> Iterator[None]:
     """Stops whenever enough keys were gathered, and at the end."""
     while position < part.size:
         position = reader.read(part, position, mapper.map_chunk, lambda: len(mapper.offsets) >= most)
@@ -158,7 +164,7 @@ def _take_entries(offsets: CompiledMap) -> U64:
     return rows
 
 
-class KeyList(WithFacts):
+class KeyList(KernelFacts):
     """`KeyTable` of a row for each record before ``bound``, in place of a map."""
 
     def __init__(self, bound: int, key: bytes) -> None:
@@ -287,7 +293,7 @@ class LastOffsets:
 # A new segment
 
 
-class Survivors(WithFacts):
+class Survivors(KernelFacts):
     """`LastTable` of the offsets that stay of a group, a bit for each offset that it spans; at most 256 MiB, of 2³¹.
 
     What is untouched of it takes no memory: a group that is so sparse has few records.
@@ -318,12 +324,12 @@ class Survivors(WithFacts):
 
 
 def clean_part(
-    fs: Fs, round_: Round, group: tuple[Source, ...], stays: Survivors, before: OpenTransactions, directory: str
+    fs: Fs, round_: Round, group: tuple[SourceSegment, ...], stays: Survivors, before: OpenTransactions, directory: str
 ) -> CleanedGroup:
     """Write the new segment of a group as ``.cleaned`` files into ``directory``; on the disk when this returns."""
     filtering = CompiledFilter(round_, stays)
     filtering.transactions.committed.update(before.committed)
     for place in before.seen:
         filtering.transactions.seen[place] = 1
-    reader = SourceReader(fs, round_.directory, Pace(float("inf"), SystemClock(), _no_wait), _never)
+    reader = SourceReader(fs, round_.directory, Throttler(float("inf"), SystemClock(), _no_wait), _never)
     return clean_group(round_, group, fs, filtering, reader, directory)

@@ -100,7 +100,7 @@ class Transactions:
         return False
 
 
-class BatchFilter:
+class BatchCleaner:
     """Filters batches one by one, in the order of the log. Counts what it reads, keeps, and drops for want of a key."""
 
     __slots__ = ("_last_of", "_offsets", "_round", "kept", "keyless", "legacy_tombstones_stay", "read", "transactions")
@@ -249,7 +249,7 @@ class PlainMapper:
         return used
 
 
-class PlainFilter(BatchFilter):
+class PlainFilter(BatchCleaner):
     """`ChunkFilter` in plain Python."""
 
     __slots__ = ()
@@ -293,7 +293,7 @@ def map_batch(data: Buffer, entry: Entry, start: int, offsets: Keys, transaction
     return looked_at, False
 
 
-def filter_batch(data: Buffer, entry: Entry, batches: BatchFilter, cleaned: CleanedSegment) -> None:
+def filter_batch(data: Buffer, entry: Entry, batches: BatchCleaner, cleaned: CleanedSegment) -> None:
     """Write what stays of the batch at ``entry``."""
     batch = bytes(memoryview(data)[entry.position : entry.position + entry.size])
     entry = entry._replace(position=0)

@@ -16,7 +16,7 @@ COMPILED: Final = "compiled"
 PLAIN: Final = "plain"
 
 
-class Source(NamedTuple):
+class SourceSegment(NamedTuple):
     """A segment that the round reads. Sizes in bytes; ``next_base_offset`` is that of the segment behind it."""
 
     base_offset: int
@@ -45,7 +45,7 @@ class Round:
     """
 
     directory: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSegment, ...]
     first_dirty: int
     first_uncleanable: int
     dirty_position: int
@@ -62,7 +62,7 @@ class Round:
     engine: str
 
     @property
-    def dirty_sources(self) -> tuple[Source, ...]:
+    def dirty_sources(self) -> tuple[SourceSegment, ...]:
         """The segments that hold offsets from ``first_dirty`` on."""
         return tuple(source for source in self.sources if source.next_base_offset > self.first_dirty)
 
@@ -79,7 +79,7 @@ class Round:
     @classmethod
     def from_json(cls, text: str) -> Round:
         fields: dict[str, Any] = json.loads(text)
-        fields["sources"] = tuple(Source(*source) for source in fields["sources"])
+        fields["sources"] = tuple(SourceSegment(*source) for source in fields["sources"])
         fields["aborted"] = tuple(AbortedTxn(*txn) for txn in fields["aborted"])
         fields["producers"] = tuple(LastRecord(*record) for record in fields["producers"])
         return cls(**fields)
@@ -107,14 +107,14 @@ class CleanedGroup(NamedTuple):
 
 
 def group_sources(
-    sources: Sequence[Source], *, segment_bytes: int, index_bytes: int, first_uncleanable: int
-) -> list[tuple[Source, ...]]:
+    sources: Sequence[SourceSegment], *, segment_bytes: int, index_bytes: int, first_uncleanable: int
+) -> list[tuple[SourceSegment, ...]]:
     """Neighbours that fit together into one segment, so that cleaning does not leave ever smaller ones.
 
     Log and index sizes are added up as if nothing was dropped. ``Cleaner.groupSegmentsBySize``, with its way to tell a
     segment's last offset from where the next one begins.
     """
-    groups: list[tuple[Source, ...]] = []
+    groups: list[tuple[SourceSegment, ...]] = []
     at = 0
     while at < len(sources):
         group = [sources[at]]

@@ -14,7 +14,7 @@ from typing import Final
 from seglog.core.fs import Fs, remove_tree
 from seglog.storage.directory.catalog import Catalog
 from seglog.storage.formats.adopt_ledger import Ledger, read_ledger, write_ledger
-from seglog.storage.formats.adopt_manifest import Manifest, Mode, read_manifest, write_manifest
+from seglog.storage.formats.adopt_manifest import AdoptManifest, AdoptMode, read_manifest, write_manifest
 from seglog.storage.formats.paths import ADOPT_MANIFEST, OWN_DIRECTORY
 from seglog.storage.log.adoption import carry_out
 
@@ -55,10 +55,10 @@ def roll_forward(catalog: Catalog) -> None:
         _logger.error("%s did not load and lacks the records of job %s", plan.topic_partition, manifest.job)
 
 
-def conclude(catalog: Catalog, manifest: Manifest, ledger: Ledger) -> None:
+def conclude(catalog: Catalog, manifest: AdoptManifest, ledger: Ledger) -> None:
     """Steps 5 and 6. Once the ledger has the job, the manifest is void, also if a crash restores it."""
     fs, path = catalog.fs, catalog.path
-    if any(item.mode is Mode.SEGMENT for plan in manifest.partitions for item in plan.items):
+    if any(item.mode is AdoptMode.SEGMENT for plan in manifest.partitions for item in plan.items):
         catalog.checkpoints.write_recovery_points()  # or the next start would check segments that are on the disk
     ledger.note(manifest.application, manifest.number)
     ledger.note_inputs(manifest.application, manifest.number, manifest.inputs, manifest.digest)

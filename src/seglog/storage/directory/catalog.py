@@ -45,7 +45,7 @@ from seglog.storage.formats.paths import PARTITION_METADATA
 from seglog.storage.formats.topics_file import MAX_PARTITIONS, TopicEntry, write_topics
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import Known, RecoveryReport, load_log
+from seglog.storage.log.recovery import LogCheckpoint, RecoveryReport, load_log
 
 _logger: Final = logging.getLogger("seglog")
 _KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -207,7 +207,7 @@ class Catalog:
     def _make(self, made: Sequence[TopicPartition]) -> None:
         self._make_directories(made)
         for partition in made:
-            self.add(partition, self.load_partition(partition, Known(clean=True)))
+            self.add(partition, self.load_partition(partition, LogCheckpoint(clean=True)))
 
     def _unmake(self, partitions: Sequence[TopicPartition]) -> None:
         """Remove what a full disk has left of partitions that were to be made and are not served."""
@@ -419,7 +419,7 @@ class Catalog:
         if partitions:
             fs.fsync_dir(self.path)
         for partition in partitions:
-            self.add(partition, self.load_partition(partition, Known(clean=True)))
+            self.add(partition, self.load_partition(partition, LogCheckpoint(clean=True)))
 
     def let_go(self, partitions: Sequence[TopicPartition]) -> None:
         """See `LogDir.let_go`."""
@@ -467,7 +467,7 @@ class Catalog:
         target = self.path_of(partition)
         self.fs.rename(found.path, target)
         self.fs.fsync_dir(self.path)
-        known = Known(
+        known = LogCheckpoint(
             recovery_point=stray.log_end, log_start_offset=stray.log_start, high_watermark=stray.high_watermark
         )
         try:
@@ -506,7 +506,7 @@ class Catalog:
     def load_partition(
         self,
         partition: TopicPartition,
-        known: Known,
+        known: LogCheckpoint,
         progress: Callable[[int, int], None] | None = None,
     ) -> PartitionLoaded:
         """Load one partition; one without ``partition.metadata`` gets it, as after a crash in its creation."""

@@ -12,7 +12,7 @@ from seglog.core.errors import LogClosedError, LogDirFullError
 from seglog.core.types import TopicPartition
 from seglog.core.worker import Worker
 from seglog.storage.directory.catalog import Catalog
-from seglog.storage.log.retention import Expired
+from seglog.storage.log.retention import ExpiredSegment
 
 if TYPE_CHECKING:
     from seglog.storage.compaction.log_cleaner import CompactionStats
@@ -91,7 +91,7 @@ class Housekeeping:
             with log.lock:
                 log.producers.expire(now_ms, expiration_ms)
 
-    def run_retention(self) -> dict[TopicPartition, list[Expired]]:
+    def run_retention(self) -> dict[TopicPartition, list[ExpiredSegment]]:
         """Delete expired segments of all logs; return them with the reasons."""
         gone = {}
         for partition, log in list(self._catalog.logs.items()):

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from seglog.core.errors import LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
-from seglog.storage.log.recovery import Loaded
+from seglog.storage.log.recovery import LoadResult
 
 _logger = logging.getLogger("seglog")
 Of = TypeVar("Of")
@@ -30,7 +30,7 @@ class LoadProgress(NamedTuple):
 
 class PartitionLoaded(NamedTuple):
     topic_id: UUID | None
-    loaded: Loaded
+    loaded: LoadResult
 
 
 def run_all(

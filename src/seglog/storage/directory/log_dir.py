@@ -52,10 +52,9 @@ from seglog.storage.formats.life_file import carry_over
 from seglog.storage.formats.paths import LOCK
 from seglog.storage.formats.topics_file import TopicEntry, TopicInfo, read_topics
 from seglog.storage.log import quarantine
-from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.dir_health import DirHealth, Reserve, reserve_size
 from seglog.storage.log.log import Log
-from seglog.storage.log.reserve import Reserve, reserve_size
-from seglog.storage.log.retention import Expired
+from seglog.storage.log.retention import ExpiredSegment
 from seglog.storage.log.segments import segment_at
 
 if TYPE_CHECKING:
@@ -477,7 +476,7 @@ class LogDir:
         self._check_open()
         self.checkpoints.write()
 
-    def run_retention(self) -> dict[TopicPartition, list[Expired]]:
+    def run_retention(self) -> dict[TopicPartition, list[ExpiredSegment]]:
         """Delete expired segments now; return them with the reasons."""
         self._check_open()
         return self._housekeeping.run_retention()

@@ -13,13 +13,13 @@ from seglog.storage.formats.checkpoints import encode_offsets, read_offsets, wri
 from seglog.storage.formats.paths import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import Known
+from seglog.storage.log.recovery import LogCheckpoint
 
 
 class OffsetCheckpoints:
     """The checkpoints. Those that cannot be read are in `unreadable`, and begin empty, as in Kafka.
 
-    `recovery_points` is None if it cannot be read: see `seglog.storage.log.recovery.Known`.
+    `recovery_points` is None if it cannot be read: see `seglog.storage.log.recovery.LogCheckpoint`.
 
     A thread holds ``lock`` while it reads the logs' offsets and writes the file. Otherwise two threads could remove
     each other's temporary file, or write older offsets last. A log's lock must be taken before this one.
@@ -56,9 +56,9 @@ class OffsetCheckpoints:
             self.unreadable.append(error)
             return None
 
-    def known(self, partition: TopicPartition, *, clean: bool) -> Known:
+    def known(self, partition: TopicPartition, *, clean: bool) -> LogCheckpoint:
         """The offsets of one partition."""
-        return Known(
+        return LogCheckpoint(
             clean=clean,
             recovery_point=None if self.recovery_points is None else self.recovery_points.get(partition, 0),
             log_start_offset=self.log_starts.get(partition, 0),

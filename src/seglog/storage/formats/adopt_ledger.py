@@ -4,7 +4,7 @@ One regular file at the top of the log directory, under a checksum as the manife
 
     {"version": 1, "crc32c": "1f2e3d4c", "ledger": {"applications": [["txn:nightly", 20130107], ["query:5a…", 17]]}}
 
-Beside them are ``inputs``, how far the ingest job has read which files (`seglog.storage.formats.input_marks`), and
+Beside them are ``inputs``, how far the ingest job has read which files (`InputMark`), and
 ``digests`` of the input of versions: ``["txn:nightly", 20130107, "9f86…"]``.
 
 An application counts up: ``query:<queryId>`` by Spark's batch ids, ``txn:<txnAppId>`` by ``txnVersion``; a
@@ -19,8 +19,7 @@ from typing import Final
 
 from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import Fs, write_atomically
-from seglog.storage.formats.adopt_manifest import seal, unseal
-from seglog.storage.formats.input_marks import InputMark, decode_marks, encode_marks
+from seglog.storage.formats.adopt_manifest import InputMark, decode_marks, encode_marks, seal, unseal
 from seglog.storage.formats.paths import LEDGER
 
 MOST: Final = 4096

@@ -22,13 +22,60 @@ from crc32c import crc32c
 from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import Fs, write_atomically
 from seglog.core.types import TopicPartition
-from seglog.storage.formats.input_marks import InputMark, decode_marks, encode_marks
 from seglog.storage.formats.paths import ADOPT_MANIFEST
+
+
+class InputMark(NamedTuple):
+    """``position`` bytes of a file are in a topic; written with the records of the job that read them.
+
+    In the ledger and the manifest a mark is a list of these fields. ``mtime_ms`` is the file's time of change; ``head``
+    and ``tail`` are the SHA-256 of up to 64 KiB at its beginning and before ``position``.
+    """
+
+    topic: str
+    topic_id: str
+    path: str
+    device: int
+    inode: int
+    mtime_ms: int
+    position: int
+    head: str
+    tail: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.topic, self.path
+
+
+class Intake(NamedTuple):
+    """The input of a job: each file's mark in the ledger before the commit, and after it.
+
+    ``digest`` identifies the whole input: another one under the same application and version is refused.
+    """
+
+    marks: tuple[tuple[InputMark | None, InputMark], ...] = ()
+    digest: str = ""
+
+
+def encode_marks(marks: tuple[InputMark, ...]) -> list[list[object]]:
+    return [list(mark) for mark in marks]
+
+
+def decode_marks(content: object, file: str | None) -> tuple[InputMark, ...]:
+    """`CorruptCheckpointError` if a mark cannot be read: without it a file would be read twice."""
+    kinds = (str, str, str, int, int, int, int, str, str)
+    found = []
+    for entry in content if isinstance(content, list) else [None]:
+        if not isinstance(entry, list) or [type(one) for one in entry] != list(kinds):
+            raise CorruptCheckpointError("'inputs' is not a list of marks", file=file)
+        found.append(InputMark(*entry))
+    return tuple(found)
+
 
 _VERSION = 1
 
 
-class Mode(Enum):
+class AdoptMode(Enum):
     """How staged batches come into the log."""
 
     APPEND = "append"
@@ -37,19 +84,19 @@ class Mode(Enum):
     """The file itself becomes a segment."""
 
 
-class Item(NamedTuple):
+class AdoptItem(NamedTuple):
     """A staged log file, relative to the log directory."""
 
     file: str
-    mode: Mode
+    mode: AdoptMode
     records: int
     size: int
 
 
-class Placed(NamedTuple):
+class PlacedItem(NamedTuple):
     """An item and its offsets: from ``base`` to ``end`` (exclusive)."""
 
-    item: Item
+    item: AdoptItem
     base: int
     end: int
 
@@ -60,21 +107,21 @@ class PartitionPlan(NamedTuple):
     topic_partition: TopicPartition
     base: int
     epoch: int
-    items: tuple[Item, ...]
+    items: tuple[AdoptItem, ...]
 
     @property
     def end(self) -> int:
         return self.base + sum(item.records for item in self.items)
 
-    def placed(self) -> list[Placed]:
+    def placed(self) -> list[PlacedItem]:
         found, base = [], self.base
         for item in self.items:
-            found.append(Placed(item, base, base + item.records))
+            found.append(PlacedItem(item, base, base + item.records))
             base += item.records
         return found
 
 
-class Manifest(NamedTuple):
+class AdoptManifest(NamedTuple):
     """A job and what it is called in the ledger: ``application`` and ``number``, its version."""
 
     job: str
@@ -85,7 +132,7 @@ class Manifest(NamedTuple):
     digest: str = ""
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: AdoptManifest) -> bytes:
     content: dict[str, object] = {
         "job": manifest.job,
         "application": manifest.application,
@@ -106,11 +153,11 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return seal("adopt", content)
 
 
-def decode_manifest(data: bytes, file: str | None = None) -> Manifest:
+def decode_manifest(data: bytes, file: str | None = None) -> AdoptManifest:
     """`CorruptCheckpointError` names the file and what is wrong."""
     content = unseal("adopt", data, file)
     try:
-        return Manifest(
+        return AdoptManifest(
             _text(content["job"]),
             _text(content["application"]),
             _number(content["number"]),
@@ -130,7 +177,10 @@ def _plan(content: dict[str, object]) -> PartitionPlan:
         TopicPartition(_text(content["topic"]), _number(content["partition"])),
         _number(content["base"]),
         _number(content["epoch"]),
-        tuple(Item(_text(file), Mode(mode), _number(records), _number(size)) for file, mode, records, size in items),
+        tuple(
+            AdoptItem(_text(file), AdoptMode(mode), _number(records), _number(size))
+            for file, mode, records, size in items
+        ),
     )
 
 
@@ -146,13 +196,13 @@ def _number(value: object) -> int:
     return value
 
 
-def read_manifest(fs: Fs, log_dir: str) -> Manifest | None:
+def read_manifest(fs: Fs, log_dir: str) -> AdoptManifest | None:
     """Of a log directory; None where no job is being adopted."""
     path = os.path.join(log_dir, ADOPT_MANIFEST)
     return decode_manifest(fs.read(path), path) if fs.exists(path) else None
 
 
-def write_manifest(fs: Fs, log_dir: str, manifest: Manifest) -> None:
+def write_manifest(fs: Fs, log_dir: str, manifest: AdoptManifest) -> None:
     write_atomically(fs, os.path.join(log_dir, ADOPT_MANIFEST), encode_manifest(manifest))
 
 

@@ -1,9 +1,15 @@
 """Kafka's small text files: offset checkpoints, leader epochs, ``meta.properties``, ``partition.metadata``, clean
 shutdown.
 
-Each has a pure pair of encoder and decoder, and a pair that reads and writes through an `Fs`. Written as Kafka writes
-them, byte for byte but for the date in ``meta.properties``; read as leniently as Kafka reads, and what Kafka would
-refuse is a `CorruptCheckpointError` that names file and line.
+Checkpoints share one text format (``CheckpointFile.java``): UTF-8, every line ends in a newline::
+
+    0        <- version
+    <n>      <- number of lines that follow
+    ...
+
+Each file has a pure pair of encoder and decoder, and a pair that reads and writes through an `Fs`. They write what
+Kafka writes, byte for byte except the date in ``meta.properties``, and read as leniently as Kafka reads. They refuse
+what Kafka refuses with a `CorruptCheckpointError` that names file and line.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ import json
 import os.path
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -20,9 +26,48 @@ from uuid import UUID
 from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import Fs, write_atomically
 from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition
-from seglog.storage.formats.checkpoint_lines import decode_lines, encode_lines, number
-from seglog.storage.formats.paths import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA
+from seglog.storage.formats.paths import CLEAN_SHUTDOWN, LEADER_EPOCHS, META_PROPERTIES, PARTITION_METADATA
 from seglog.storage.formats.properties import Property, decode_properties, encode_properties
+
+VERSION: Final = 0
+_NUMBER: Final = re.compile("[0-9]{1,19}")
+
+
+def encode_lines(lines: Sequence[str]) -> bytes:
+    return "".join([f"{VERSION}\n{len(lines)}\n", *(f"{line}\n" for line in lines)]).encode()
+
+
+def decode_lines(data: bytes, file: str | None = None) -> Iterator[tuple[int, str]]:
+    """The lines after the count, each with its number in the file (the version is line 1).
+
+    No bytes at all, or a version alone, mean no lines: Kafka creates these files before it first writes them. Anything
+    that Kafka would not read is a `CorruptCheckpointError` that names file and line.
+    """
+    try:
+        lines = re.split("\r\n|\r|\n", data.decode())
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointError("not UTF-8", position=error.start, file=file) from error
+    if not lines[-1]:
+        lines.pop()
+    if not lines:
+        return
+    version = number(lines[0], 1, file)
+    if version != VERSION:
+        raise CorruptCheckpointError(f"line 1: version {version} is unknown, {VERSION} is expected", file=file)
+    if len(lines) == 1:
+        return
+    announced, found = number(lines[1], 2, file), len(lines) - 2
+    if announced != found:
+        raise CorruptCheckpointError(f"line 2: {announced} entries are announced, {found} are there", file=file)
+    yield from enumerate(lines[2:], start=3)
+
+
+def number(text: str, line: int, file: str | None, limit: int = MAX_INT32) -> int:
+    """A whole number from 0 to ``limit`` as it stands in ``line``."""
+    if not _NUMBER.fullmatch(text) or int(text) > limit:
+        raise CorruptCheckpointError(f"line {line}: {text[:80]!r} is not a number from 0 to {limit}", file=file)
+    return int(text)
+
 
 T = TypeVar("T")
 
@@ -275,3 +320,42 @@ def _read(fs: Fs, path: str) -> bytes | None:
         return fs.read(path)
     except FileNotFoundError:
         return None
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """Version 0, count, then ``epoch start`` a line.
+
+    >>> encode_epochs([(0, 0), (3, 120)])
+    b'0\\n2\\n0 0\\n3 120\\n'
+    """
+    return encode_lines([f"{epoch} {start}" for epoch, start in entries])
+
+
+def decode_epochs(data: bytes, file: str | None = None) -> list[EpochEntry]:
+    """Read that text; `CorruptCheckpointError` names the file and line that are wrong."""
+    entries = []
+    for at, line in decode_lines(data, file):
+        fields = line.split()
+        if len(fields) != 2:
+            raise CorruptCheckpointError(f"line {at}: {line[:80]!r} is not an epoch and an offset", file=file)
+        entries.append(EpochEntry(number(fields[0], at, file), number(fields[1], at, file, MAX_INT64)))
+    return entries
+
+
+def read_leader_epochs(fs: Fs, partition_path: str) -> list[EpochEntry]:
+    """Those of a partition; none where there is no file."""
+    path = os.path.join(partition_path, LEADER_EPOCHS)
+    try:
+        data = fs.read(path)
+    except FileNotFoundError:
+        return []
+    return decode_epochs(data, path)
+
+
+def write_leader_epochs(fs: Fs, partition_path: str, entries: Iterable[tuple[int, int]]) -> None:
+    write_atomically(fs, os.path.join(partition_path, LEADER_EPOCHS), encode_epochs(entries))

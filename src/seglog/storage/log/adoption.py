@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import File
 from seglog.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
-from seglog.storage.formats.adopt_manifest import Mode, PartitionPlan, Placed
+from seglog.storage.formats.adopt_manifest import AdoptMode, PartitionPlan, PlacedItem
 from seglog.storage.formats.paths import ADOPT_MANIFEST, INDEX, LOG, TIME_INDEX
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.log import Log
@@ -31,7 +31,7 @@ def carry_out(log: Log, log_dir: str, plan: PartitionPlan) -> None:
     for placed in plan.placed():
         if log.log_start_offset > placed.base or log.log_end_offset < plan.base:
             raise _foreign(log, log_dir, plan, placed.base)
-        if placed.item.mode is Mode.APPEND:
+        if placed.item.mode is AdoptMode.APPEND:
             _append(log, log_dir, plan, placed)
         elif log.log_end_offset == placed.base:
             _become_segment(log, log_dir, plan, placed)
@@ -56,7 +56,7 @@ def _foreign(log: Log, log_dir: str, plan: PartitionPlan, offset: int) -> Invali
 # Appended
 
 
-def _append(log: Log, log_dir: str, plan: PartitionPlan, placed: Placed) -> None:
+def _append(log: Log, log_dir: str, plan: PartitionPlan, placed: PlacedItem) -> None:
     """As a replica appends: offsets and epochs are in place, and no configuration can refuse them any more."""
     path = os.path.join(log_dir, placed.item.file)
     file = log.fs.open(path, write=False)
@@ -71,7 +71,7 @@ def _append(log: Log, log_dir: str, plan: PartitionPlan, placed: Placed) -> None
         raise _foreign(log, log_dir, plan, log.log_end_offset)
 
 
-def _agree(log: Log, log_dir: str, plan: PartitionPlan, placed: Placed, file: File) -> int:
+def _agree(log: Log, log_dir: str, plan: PartitionPlan, placed: PlacedItem, file: File) -> int:
     """How many bytes of the staged ``file`` are in the log already, being the same batches at the same offsets."""
     position = 0
     for header in _headers(log, placed.base, placed.end):
@@ -101,7 +101,7 @@ def _headers(log: Log, start: int, end: int) -> Iterator[BatchHeader]:
 # Segments
 
 
-def _is_segment(log: Log, log_dir: str, placed: Placed) -> bool:
+def _is_segment(log: Log, log_dir: str, placed: PlacedItem) -> bool:
     """Whether the item has become its segment: the file has its new name, and only that."""
     at = segment_at(log.segments, placed.base)
     segment = log.segments[at]
@@ -109,7 +109,7 @@ def _is_segment(log: Log, log_dir: str, placed: Placed) -> bool:
     return begins_there and not log.fs.exists(os.path.join(log_dir, placed.item.file))
 
 
-def _become_segment(log: Log, log_dir: str, plan: PartitionPlan, placed: Placed) -> None:
+def _become_segment(log: Log, log_dir: str, plan: PartitionPlan, placed: PlacedItem) -> None:
     """Give a staged segment the place of the active one, which a roll has just made and which is empty.
 
     Its ``.log`` is renamed first: then it is there, and an index that a crash leaves behind is made anew.

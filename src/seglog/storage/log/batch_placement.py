@@ -40,7 +40,7 @@ from seglog.records.batch import (
 )
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.log import record_validation as validate
+from seglog.storage.log import record_validation
 from seglog.storage.log.producers import Origin
 
 _ATTRIBUTES: Final = Struct(">h")
@@ -139,7 +139,7 @@ def _place(
     stamped = attributes & TIMESTAMP_TYPE_BIT
     codec = attributes & CODEC_MASK
     if config.compression_type != PRODUCER:
-        codec = validate.target_codec(header, config)
+        codec = record_validation.target_codec(header, config)
     if (
         codec != attributes & CODEC_MASK
         or config.seglog_validate_records
@@ -154,12 +154,12 @@ def _place(
             )
         )
     ):
-        records = validate.decode(data, header, position, config)
-        largest = validate.check_records(records, header, config, now_ms)
+        records = record_validation.decode(data, header, position, config)
+        largest = record_validation.check_records(records, header, config, now_ms)
         if create_time:
             max_timestamp = largest
         if codec != attributes & CODEC_MASK:
-            out = validate.rebuild(
+            out = record_validation.rebuild(
                 records,
                 header,
                 codec,

@@ -1,17 +1,73 @@
-"""What a log shares with its directory: a place for slow work, and whether the disk may still be trusted."""
+"""What a log shares with its directory: a place for slow work, the state of its disk, and room kept for a full disk."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
+import os.path
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
 from seglog.core.errors import LogDirFullError, LogDirOfflineError
-from seglog.core.fs import NoSpaceError
-from seglog.storage.log.reserve import Reserve
+from seglog.core.fs import Fs, NoSpaceError
+from seglog.storage.formats.paths import RESERVE
+
+_MOST: Final = 1 << 20
+_SHARE: Final = 64
+_BLOCK: Final = 4096
+
+
+def reserve_size(total: int) -> int:
+    """Bytes that are kept back on a disk of ``total`` bytes: a 64th of it, at most 1 MiB.
+
+    >>> reserve_size(16 << 20), reserve_size(1 << 40)
+    (262144, 1048576)
+    """
+    share = min(total // _SHARE, _MOST)
+    return share // _BLOCK * _BLOCK if share >= _BLOCK else share
+
+
+def is_short(free: int, total: int) -> bool:
+    """Whether a directory with this room takes no records, or is about to take none."""
+    return free < 2 * reserve_size(total)
+
+
+class Reserve:
+    """``seglog.reserve`` of one log directory: room for writes that make room on a full disk.
+
+    To delete records or a topic, a checkpoint must be written first; a clean stop writes snapshots. When an append
+    finds the disk full, this file is removed, and these small writes take its place. Appends are refused until there is
+    room for the file again, and for as much besides. Kafka ignores the file; its bytes mean nothing.
+    """
+
+    def __init__(self, fs: Fs, log_dir: str) -> None:
+        self._fs = fs
+        self._log_dir = log_dir
+        self._path = os.path.join(log_dir, RESERVE)
+
+    def take(self) -> bool:
+        """Make the file, if there is room for twice as much: else the next append would find the disk full again."""
+        fs = self._fs
+        try:
+            size = reserve_size(fs.space(self._log_dir).total)
+            held = fs.stat(self._path).size if fs.exists(self._path) else 0
+            if held != size:
+                fs.allocate(self._path, 2 * size)
+                fs.allocate(self._path, size)
+        except NoSpaceError:
+            self.give_up()
+            return False
+        return True
+
+    def give_up(self) -> bool:
+        """Free the room; False if there was none to free."""
+        if not self._fs.exists(self._path):
+            return False
+        self._fs.unlink(self._path)
+        return True
+
 
 _logger = logging.getLogger("seglog")
 _LOOK_EVERY_SECONDS: Final = 0.1
@@ -45,7 +101,7 @@ class DirHealth:
     The page cache may have dropped what an fsync failed to write, and says so only once: a retry would report success.
 
     A full disk is not a failure. What finds it full has been undone, and while the directory is ``full`` appends are
-    refused with `LogDirFullError`; all else goes on in the room that was kept back (`seglog.storage.log.reserve`).
+    refused with `LogDirFullError`; all else goes on in the room that was kept back (`seglog.storage.log.dir_health`).
     """
 
     __slots__ = ("_looked_at", "failure", "full", "on_failure", "on_full", "path", "reserve")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from seglog.core.types import MAX_INT64, NO_EPOCH
-from seglog.storage.formats.leader_epochs import EpochEntry
+from seglog.storage.formats.checkpoints import EpochEntry
 
 UNKNOWN_OFFSET: Final = -1
 

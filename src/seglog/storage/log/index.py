@@ -115,7 +115,7 @@ _loaded: Final = Lru[bytearray](lambda: _IN_MEMORY)
 _keys: Final = itertools.count()
 
 
-class _Index(ABC):
+class _SegmentIndex(ABC):
     """What both kinds share: a file, how many entries are in use, and room for how many.
 
     Invariant: 0 <= count <= max_count. One thread writes, any number look up; the file's lock is held by look-ups, and
@@ -266,7 +266,7 @@ class _Index(ABC):
         _loaded.pop(self._key)
 
 
-class OffsetIndex(_Index):
+class OffsetIndex(_SegmentIndex):
     """``.index``: where to start looking for an offset."""
 
     ENTRY = OFFSET_ENTRY
@@ -322,7 +322,7 @@ class OffsetIndex(_Index):
             self.truncate_to_entries(last_true(count, lambda slot: unpack(data, slot * 8)[0] < target) + 1)
 
 
-class TimeIndex(_Index):
+class TimeIndex(_SegmentIndex):
     """``.timeindex``: from where on a timestamp may be found."""
 
     ENTRY = TIME_ENTRY

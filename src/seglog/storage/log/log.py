@@ -26,16 +26,15 @@ from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.formats.leader_epochs import write_leader_epochs
-from seglog.storage.log import producer_snapshots as snapshots
-from seglog.storage.log import reads, retention
+from seglog.storage.formats.checkpoints import write_leader_epochs
+from seglog.storage.log import producer_snapshots, reads, retention
 from seglog.storage.log.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.log.dir_health import Background, DirHealth, Inline
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.manifest import Manifest
 from seglog.storage.log.producers import Producers
 from seglog.storage.log.reader import Isolation, RecordReader
-from seglog.storage.log.reads import Fetched, FoundOffset, UpTo
+from seglog.storage.log.reads import FoundOffset, LogSlice, UpTo
 from seglog.storage.log.retention import should_roll
 from seglog.storage.log.segment import Segment, SegmentConfig
 from seglog.storage.log.segments import Segments
@@ -46,7 +45,7 @@ _new: Final = tuple.__new__
 _AGAIN_MS: Final = 1000
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """What an append came to. ``log_append_time`` is -1 unless the topic has LogAppendTime; offsets are inclusive."""
 
     first_offset: int
@@ -194,7 +193,7 @@ class Log:
         leader_epoch: int | None = None,
         origin: Origin = Origin.BULK,
         transaction_version: int = 0,
-    ) -> Appended:
+    ) -> AppendResult:
         """Admit whole batches and write them at the end; into the page cache, not through to the disk.
 
         ``leader_epoch`` is by default the latest that the log knows; with `Origin.REPLICATION` it is that in which the
@@ -224,7 +223,7 @@ class Log:
                 transaction_version,
             )
             if isinstance(plan, Duplicate):
-                return Appended(
+                return AppendResult(
                     plan.base_offset,
                     plan.last_offset,
                     plan.timestamp,
@@ -237,7 +236,7 @@ class Log:
             except OSError as error:
                 raise health.refusal(error) from error
             _, first, last, max_timestamp, _, _, _, _, log_append_time, _, _ = plan
-            return _new(Appended, (first, last, max_timestamp, log_append_time, self.log_start_offset, False))
+            return _new(AppendResult, (first, last, max_timestamp, log_append_time, self.log_start_offset, False))
 
     def append_records(
         self,
@@ -246,7 +245,7 @@ class Log:
         codec: Codec | str = Codec.NONE,
         level: int | None = None,
         leader_epoch: int | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append records as one batch, compressed by ``codec`` (or one of Kafka's names: "zstd").
 
         A record without a timestamp gets the current time.
@@ -360,7 +359,7 @@ class Log:
         make_room(active.become_inactive)
         self.producers.reflect(base)
         try:
-            make_room(lambda: snapshots.take(self.fs, self.path, self.producers, sync=False))
+            make_room(lambda: producer_snapshots.take(self.fs, self.path, self.producers, sync=False))
             segment = make_room(lambda: self._segments.add_active(base))
         except NoSpaceError:
             self.producers.reflect(mapped)
@@ -424,7 +423,7 @@ class Log:
         for segment in self._segments.between(start, target):
             segment.flush()
             if segment.base_offset >= start:  # at the start, too: the roll may have come after the last flush
-                snapshots.flush(self.fs, self.path, segment.base_offset)
+                producer_snapshots.flush(self.fs, self.path, segment.base_offset)
         self._segments.flush_names()
         self.recovery_point = max(start, min(target, self.log_end_offset))
         self.last_flush_ms = self.clock.now_ms()
@@ -438,7 +437,7 @@ class Log:
             if not self.closed and end_offset <= self.recovery_point:
                 with self._guard(), self._exclusive_flush():
                     segment.flush()
-                    snapshots.flush(self.fs, self.path, end_offset)
+                    producer_snapshots.flush(self.fs, self.path, end_offset)
             self.flush(end_offset)
             if not self.closed:
                 with self._guard():
@@ -455,17 +454,17 @@ class Log:
         """Write the producers' state as of the log's end, so that the next start need not read the log."""
         with self.lock, self._guard():
             self.producers.reflect(self.log_end_offset)
-            self._health.make_room(lambda: snapshots.take(self.fs, self.path, self.producers))
+            self._health.make_room(lambda: producer_snapshots.take(self.fs, self.path, self.producers))
 
     # Reading: see `seglog.storage.log.reads`
 
     def read(
         self, offset: int, max_bytes: int = 1 << 20, *, up_to: UpTo = UpTo.HIGH_WATERMARK, min_one: bool = True
-    ) -> Fetched:
+    ) -> LogSlice:
         """Whole batches from the one that holds ``offset`` on, at most ``max_bytes``; the last may be cut off.
 
         With ``min_one`` the first batch comes whole even if it is larger, else nothing does. `OffsetOutOfRangeError`
-        outside of the log. CRCs are checked by who decodes: `Fetched.records`. For a loop over all records: `records`.
+        outside of the log. CRCs are checked by who decodes: `LogSlice.records`. For a loop over all records: `records`.
         """
         self._check_open()
         if type(offset) is not int or type(max_bytes) is not int or type(up_to) is not UpTo:
@@ -544,7 +543,7 @@ class Log:
         self._end_at(end)
         self.log_start_offset = min(self.log_start_offset, end)
         self._forget_epochs_from(end)
-        self.producers = snapshots.after_truncation(
+        self.producers = producer_snapshots.after_truncation(
             self.fs, self.path, self.segments, self.producers, self.log_start_offset, end
         )
         self.refresh_stable_offset()
@@ -559,11 +558,11 @@ class Log:
         if not 0 <= offset <= MAX_INT64:
             raise ValueError(f"{self.topic_partition} cannot start at offset {offset}")
         self._segments.start_over(offset)
-        for snapshot in snapshots.list_snapshots(self.fs, self.path):
-            self.fs.unlink(snapshots.snapshot_path(self.path, snapshot))
+        for snapshot in producer_snapshots.list_snapshots(self.fs, self.path):
+            self.fs.unlink(producer_snapshots.snapshot_path(self.path, snapshot))
         self.producers = Producers()
         self.producers.reflect(offset)
-        snapshots.take_if_room(self.fs, self.path, self.producers)
+        producer_snapshots.take_if_room(self.fs, self.path, self.producers)
         self._end_at(offset)
         self.log_start_offset = offset
         self.high_watermark = offset
@@ -613,7 +612,7 @@ class Log:
             self.producers.on_log_start(offset)
             self.refresh_stable_offset()
 
-    def delete_old_segments(self) -> list[retention.Expired]:
+    def delete_old_segments(self) -> list[retention.ExpiredSegment]:
         """Apply ``cleanup.policy=delete`` and the log's start offset; what went, and why
         (``UnifiedLog.deleteOldSegments``)."""
         with self.lock, self._guard():

@@ -53,7 +53,7 @@ assert f"{(1 << 63) - 1:020d}{SNAPSHOT}{DELETED}" == WITNESS
 WITNESS_TEXT: Final = b"A Kafka that loads this partition deletes this file; seglog.manifest is not believed then.\n"
 
 
-class Sealed(NamedTuple):
+class SealedSegment(NamedTuple):
     """A segment that is written no more. ``chain`` is None if it is not known: see `seglog.storage.log.manifest`."""
 
     base_offset: int
@@ -67,7 +67,7 @@ class Sealed(NamedTuple):
         return file_name(self.base_offset, LOG)
 
 
-def encode_entries(entries: Iterable[Sealed], seed: int = 0, *, active: bool = False) -> tuple[bytes, int]:
+def encode_entries(entries: Iterable[SealedSegment], seed: int = 0, *, active: bool = False) -> tuple[bytes, int]:
     """The entries, the first begun with ``seed``; and the seed for what follows."""
     data = bytearray()
     for base, end, size, last_crc, chain in entries:
@@ -78,7 +78,7 @@ def encode_entries(entries: Iterable[Sealed], seed: int = 0, *, active: bool = F
     return bytes(data), seed
 
 
-def encode_manifest(entries: Iterable[Sealed]) -> bytes:
+def encode_manifest(entries: Iterable[SealedSegment]) -> bytes:
     """
     >>> len(encode_manifest([Sealed(0, 11, 1870, 1, None)]))
     48
@@ -86,21 +86,21 @@ def encode_manifest(entries: Iterable[Sealed]) -> bytes:
     return _MAGIC + encode_entries(entries)[0]
 
 
-class Decoded(NamedTuple):
+class ManifestContent(NamedTuple):
     """``size``: bytes up to the end of the last whole entry; ``seed``: to go on there."""
 
-    entries: Mapping[int, Sealed]
-    active: Sealed | None
+    entries: Mapping[int, SealedSegment]
+    active: SealedSegment | None
     size: int
     seed: int
 
 
-def decode_manifest(data: bytes, file: str | None = None) -> Decoded:
+def decode_manifest(data: bytes, file: str | None = None) -> ManifestContent:
     """`CorruptCheckpointError` if an entry is wrong and a later one is right: then it is no incomplete append."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise CorruptCheckpointError("it does not begin with seglogmf", position=0, file=file)
-    found: dict[int, Sealed] = {}
-    active: Sealed | None = None
+    found: dict[int, SealedSegment] = {}
+    active: SealedSegment | None = None
     position, seeds, wrong = len(_MAGIC), {0}, -1
     good, good_seed = position, 0
     while position + ENTRY.size <= len(data):
@@ -111,14 +111,14 @@ def decode_manifest(data: bytes, file: str | None = None) -> Decoded:
         elif wrong >= 0:
             raise CorruptCheckpointError("the entry's CRC is wrong", position=wrong, file=file)
         else:
-            entry = Sealed(base, end, size, last_crc, chain if kind else None)
+            entry = SealedSegment(base, end, size, last_crc, chain if kind else None)
             if kind == _ACTIVE:
                 active = entry
             else:
                 found[base] = entry
             good, good_seed = position + ENTRY.size, stored
         position, seeds = position + ENTRY.size, computed | {stored}
-    return Decoded(found, active, good, good_seed)
+    return ManifestContent(found, active, good, good_seed)
 
 
 def is_believed(fs: Fs, path: str) -> bool:
@@ -126,7 +126,7 @@ def is_believed(fs: Fs, path: str) -> bool:
     return fs.exists(os.path.join(path, WITNESS)) and fs.exists(os.path.join(path, MANIFEST))
 
 
-def read_manifest(fs: Fs, path: str) -> Mapping[int, Sealed]:
+def read_manifest(fs: Fs, path: str) -> Mapping[int, SealedSegment]:
     """The entries by base offset; none if they are not to be believed. `CorruptCheckpointError`."""
     if not is_believed(fs, path):
         return {}
@@ -138,7 +138,7 @@ class Difference(NamedTuple):
     """What is wrong with a segment by the manifest; ``entry`` is what it should be."""
 
     file: str
-    entry: Sealed
+    entry: SealedSegment
     reason: str
 
     @property
@@ -149,7 +149,7 @@ class Difference(NamedTuple):
         return f"{self.file}: {self.reason}; by {MANIFEST} it holds {self.lost} in {self.entry.size} bytes"
 
 
-def differences(fs: Fs, path: str, entries: Mapping[int, Sealed], *, log_start: int = 0) -> Iterator[Difference]:
+def differences(fs: Fs, path: str, entries: Mapping[int, SealedSegment], *, log_start: int = 0) -> Iterator[Difference]:
     """Of the ``.log`` files of a partition, missing ones and those of another size, from ``log_start`` on."""
     for entry in entries.values():
         if entry.end_offset > log_start:
@@ -162,7 +162,7 @@ def differences(fs: Fs, path: str, entries: Mapping[int, Sealed], *, log_start: 
                 yield found
 
 
-def difference(path: str, entry: Sealed, size: int | None) -> Difference | None:
+def difference(path: str, entry: SealedSegment, size: int | None) -> Difference | None:
     """How a ``.log`` file of ``size`` bytes, None: there is none, differs from its entry."""
     if size == entry.size:
         return None
@@ -170,7 +170,7 @@ def difference(path: str, entry: Sealed, size: int | None) -> Difference | None:
     return Difference(os.path.join(path, entry.log), entry, reason)
 
 
-def exchanged(path: str, entry: Sealed, end_offset: int, last_crc: int) -> Difference | None:
+def exchanged(path: str, entry: SealedSegment, end_offset: int, last_crc: int) -> Difference | None:
     """How what a segment ends with differs from its entry, if it does."""
     if (end_offset, last_crc) == (entry.end_offset, entry.last_crc):
         return None
@@ -189,12 +189,12 @@ def discard(fs: Fs, path: str) -> None:
 class Manifest:
     """The manifest of an open partition. Its lock is the last that is taken: a log's may be held."""
 
-    def __init__(self, fs: Fs, path: str, on_disk: Decoded | None = None) -> None:
+    def __init__(self, fs: Fs, path: str, on_disk: ManifestContent | None = None) -> None:
         """``on_disk``: the believed manifest; without, the file is written anew with the first entry."""
         self._fs = fs
         self._path = path
         self._lock = threading.Lock()
-        self._entries: Mapping[int, Sealed] = on_disk.entries if on_disk is not None else {}
+        self._entries: Mapping[int, SealedSegment] = on_disk.entries if on_disk is not None else {}
         self._end = None if on_disk is None else (on_disk.size, on_disk.seed)
         self.active = None if on_disk is None else on_disk.active
 
@@ -207,7 +207,7 @@ class Manifest:
         return cls(fs, path, decode_manifest(fs.read(file), file))
 
     @property
-    def entries(self) -> Mapping[int, Sealed]:
+    def entries(self) -> Mapping[int, SealedSegment]:
         return self._entries
 
     @property
@@ -215,7 +215,9 @@ class Manifest:
         """All below was flushed when it was sealed; 0 without entries."""
         return max((entry.end_offset for entry in self._entries.values()), default=0)
 
-    def add(self, entries: Iterable[Sealed], is_current: Callable[[Sealed], bool] = lambda _entry: True) -> None:
+    def add(
+        self, entries: Iterable[SealedSegment], is_current: Callable[[SealedSegment], bool] = lambda _entry: True
+    ) -> None:
         """Write down segments that were fsynced, but for those no longer current; durable when this returns."""
         with self._lock:
             added = [entry for entry in entries if is_current(entry)]
@@ -228,7 +230,7 @@ class Manifest:
                 self._append(added)
                 self._entries = {**self._entries, **{entry.base_offset: entry for entry in added}}
 
-    def close(self, active: Sealed) -> None:
+    def close(self, active: SealedSegment) -> None:
         """Keep the chain of the ``active`` segment for the next start, if it has batches and there is a manifest."""
         with self._lock:
             if self._end is not None and active.size and active.chain is not None and active != self.active:
@@ -253,7 +255,7 @@ class Manifest:
         with self._lock:
             self._path = path
 
-    def _append(self, added: Sequence[Sealed], *, active: bool = False) -> None:
+    def _append(self, added: Sequence[SealedSegment], *, active: bool = False) -> None:
         assert self._end is not None
         position, seed = self._end
         data, seed = encode_entries(added, seed, active=active)
@@ -266,7 +268,7 @@ class Manifest:
             file.close()
         self._end = (position + len(data), seed)
 
-    def _rewrite(self, entries: Mapping[int, Sealed]) -> None:
+    def _rewrite(self, entries: Mapping[int, SealedSegment]) -> None:
         data, seed = encode_entries(entries[base] for base in sorted(entries))
         written: Buffer = _MAGIC + data
         write_atomically(self._fs, os.path.join(self._path, MANIFEST), written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import closing, suppress
 from typing import NamedTuple
 
@@ -25,14 +25,14 @@ def list_snapshots(fs: Fs, partition_path: str) -> list[int]:
     return sorted(file.base_offset for file in parsed if file and file.kind == SNAPSHOT and not file.state)
 
 
-class Restored(NamedTuple):
+class RestoredProducers(NamedTuple):
     """The newest readable snapshot's state, None if there is none; and what was wrong with those that were not."""
 
     producers: Producers | None
     unreadable: list[str]
 
 
-def load_newest(fs: Fs, partition_path: str, log_start: int, up_to: int) -> Restored:
+def load_newest(fs: Fs, partition_path: str, log_start: int, up_to: int) -> RestoredProducers:
     """Read the newest snapshot of an offset from ``log_start`` to ``up_to``. Unreadable ones are removed."""
     unreadable: list[str] = []
     for offset in reversed(list_snapshots(fs, partition_path)):
@@ -47,8 +47,8 @@ def load_newest(fs: Fs, partition_path: str, log_start: int, up_to: int) -> Rest
             continue
         producers.reflect(offset)
         producers.note_snapshot()
-        return Restored(producers, unreadable)
-    return Restored(None, unreadable)
+        return RestoredProducers(producers, unreadable)
+    return RestoredProducers(None, unreadable)
 
 
 def starting_at(offset: int) -> Producers:
@@ -164,3 +164,36 @@ def take_if_room(fs: Fs, partition_path: str, producers: Producers) -> None:
     """`take`, unless the disk is full: from an older snapshot the state can be made as well."""
     with suppress(NoSpaceError):
         take(fs, partition_path, producers)
+
+
+def producers_at(
+    fs: Fs,
+    path: str,
+    segments: Sequence[Segment],
+    log_start: int,
+    offset: int,
+    *,
+    expire: Callable[[Producers], object],
+    trust_none: bool,
+) -> tuple[Producers, list[str]]:
+    """The state at ``offset``, and what was wrong with snapshots that could not be read; those are removed.
+
+    ``expire`` is done to what comes from a snapshot, before batches follow, as Kafka does.
+    ``trust_none``: where there is no snapshot at all there were no producers. So Kafka starts after a clean stop on
+    logs of versions that had none, which it does not want to read from the beginning (``rebuildProducerState``).
+    """
+    producers, unreadable = load_newest(fs, path, log_start, offset)
+    if producers is not None:
+        expire(producers)
+    else:
+        producers = Producers()
+        producers.reflect(offset if trust_none and not unreadable else log_start)
+    replay(producers, segments, log_start, offset)
+    return producers, unreadable
+
+
+def remove_stray(fs: Fs, path: str, bases: Set[int], end: int) -> None:
+    """Remove snapshots at which neither a segment begins nor the log ends: of what was cut, of an earlier end."""
+    for offset in list_snapshots(fs, path):
+        if offset not in bases and offset != end:
+            fs.unlink(snapshot_path(path, offset))

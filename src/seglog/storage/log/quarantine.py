@@ -77,7 +77,7 @@ def forget_refused_start(fs: Fs, path: str) -> None:
         fs.unlink(file)
 
 
-class Emptied(NamedTuple):
+class EmptiedLog(NamedTuple):
     """All segments of a log, moved to the directory ``saved``: by base offset, ``size`` bytes of ``.log`` files."""
 
     reason: str
@@ -90,7 +90,7 @@ class Emptied(NamedTuple):
         return f"{self.reason}; {count} segment{'s' if count != 1 else ''}, {self.size} bytes, saved in {self.saved}"
 
 
-def save_log(fs: Fs, path: str, reason: str, now_ms: int) -> Emptied:
+def save_log(fs: Fs, path: str, reason: str, now_ms: int) -> EmptiedLog:
     """Move all segments and snapshots of the log at ``path`` to a directory of their own; the log is empty then.
 
     The last ``.log`` goes last: stopped anywhere, the log still ends where it did, and this can be begun again.
@@ -105,7 +105,7 @@ def save_log(fs: Fs, path: str, reason: str, now_ms: int) -> Emptied:
         fs.rename(os.path.join(path, name), os.path.join(saved, name))
         fs.fsync_dir(saved)
         fs.fsync_dir(path)
-    return Emptied(reason, size, saved, tuple(bases))
+    return EmptiedLog(reason, size, saved, tuple(bases))
 
 
 def cut_log(fs: Fs, path: str, segment: Segment, later: Sequence[SegmentPaths], bad: CorruptError, now_ms: int) -> Cut:

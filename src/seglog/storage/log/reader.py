@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 from seglog.core.errors import InvalidReadError, LogClosedError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
 from seglog.records.record import Record
-from seglog.storage.log.reads import Fetched, FoundOffset, UpTo
+from seglog.storage.log.reads import FoundOffset, LogSlice, UpTo
 
 _SLICE_BYTES: Final = 1 << 20
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -29,7 +29,7 @@ class Isolation(StrEnum):
     READ_COMMITTED = "read_committed"
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """What a reader needs of a `Log`."""
 
     topic_partition: TopicPartition
@@ -40,7 +40,7 @@ class Source(Protocol):
     def last_stable_offset(self) -> int: ...
     @property
     def is_open(self) -> bool: ...
-    def read(self, offset: int, max_bytes: int = ..., *, up_to: UpTo = ..., min_one: bool = ...) -> Fetched: ...
+    def read(self, offset: int, max_bytes: int = ..., *, up_to: UpTo = ..., min_one: bool = ...) -> LogSlice: ...
     def offset_for_timestamp(self, timestamp: int, *, check_crcs: bool = ...) -> FoundOffset | None: ...
     def watch(self, wake: Callable[[], object]) -> Callable[[], None]: ...
 
@@ -54,7 +54,7 @@ class RecordReader:
 
     def __init__(
         self,
-        log: Source,
+        log: RecordSource,
         *,
         start: int | datetime | None,
         end: int | datetime | None,
@@ -133,7 +133,7 @@ class RecordReader:
             if self.next_offset == before:
                 return None
 
-    def _decode(self, fetched: Fetched) -> Iterator[Record]:
+    def _decode(self, fetched: LogSlice) -> Iterator[Record]:
         end = self._end
         for header, records in fetched.decoded(check_crcs=self._check_crcs):
             for record in records:

@@ -38,7 +38,7 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
-class Fetched(NamedTuple):
+class LogSlice(NamedTuple):
     """A slice of one segment's file: nothing is read before `read` is called, so that a server may send it in pieces.
 
     It begins with the batch that holds ``offset`` and may end inside of one. ``next_offset`` is where to go on when it
@@ -119,7 +119,7 @@ class AbortedFilter:
         return header.is_transactional
 
 
-class Readable(Protocol):
+class ReadableLog(Protocol):
     """What reading asks of a log: `seglog.storage.log.log.Log`."""
 
     @property
@@ -138,7 +138,7 @@ class Readable(Protocol):
     def last_stable_offset(self) -> int: ...
 
 
-def fetch(log: Readable, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
+def fetch(log: ReadableLog, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> LogSlice:
     """See `Log.read`."""
     segments = log.segments
     log_start, log_end, high_watermark = log.log_start_offset, log.log_end_offset, log.high_watermark
@@ -148,7 +148,7 @@ def fetch(log: Readable, offset: int, max_bytes: int, up_to: UpTo, *, min_one: b
         raise OffsetOutOfRangeError(
             f"offset {offset} of {log.topic_partition} is outside of the log, which goes from {log_start} to {log_end}"
         )
-    nothing = Fetched(offset, None, 0, 0, offset, log_start, high_watermark, stable, ())
+    nothing = LogSlice(offset, None, 0, 0, offset, log_start, high_watermark, stable, ())
     if offset >= limit:
         return nothing
     at = max(segment_at(segments, offset), 0)
@@ -165,7 +165,7 @@ def fetch(log: Readable, offset: int, max_bytes: int, up_to: UpTo, *, min_one: b
         aborted: tuple[AbortedTxn, ...] = ()
         if up_to is UpTo.LAST_STABLE:
             aborted = tuple(_aborted(segments, at, offset, _upper_bound(segments, at, found.position + size, limit)))
-        return Fetched(offset, segment.log, found.position, size, offset, log_start, high_watermark, stable, aborted)
+        return LogSlice(offset, segment.log, found.position, size, offset, log_start, high_watermark, stable, aborted)
     return nothing._replace(next_offset=limit)
 
 
@@ -200,7 +200,7 @@ def _aborted(segments: Sequence[Segment], at: int, start: int, end: int) -> list
     return sorted(found, key=lambda txn: txn.first_offset)
 
 
-def offset_for_timestamp(log: Readable, timestamp: int, *, check_crcs: bool = True) -> FoundOffset | None:
+def offset_for_timestamp(log: ReadableLog, timestamp: int, *, check_crcs: bool = True) -> FoundOffset | None:
     """See `Log.offset_for_timestamp`; rules of ``UnifiedLog.fetchOffsetByTimestamp``."""
     segments = log.segments
     if timestamp == EARLIEST:

@@ -27,7 +27,7 @@ class StagedCounts(NamedTuple):
     size: int
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """Whole batches in their place: ``data`` from ``position`` of the staged file on, then comes ``next_offset``."""
 
     data: bytearray
@@ -53,7 +53,7 @@ def rebase(file: File, base_offset: int, leader_epoch: int) -> StagedCounts:
     return StagedCounts(offset - base_offset, batches, size)
 
 
-def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position: int = 0) -> Iterator[Run]:
+def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position: int = 0) -> Iterator[BatchRun]:
     """The batches from ``position`` on as they go into a log at ``base_offset``; the file stays as it is.
 
     In runs of at most ``most`` bytes, and some MiB.
@@ -78,7 +78,7 @@ def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position
             wanted = BATCH_PREFIX.unpack_from(data)[1] + LOG_OVERHEAD
             continue
         del data[at:]
-        yield Run(data, position, offset)
+        yield BatchRun(data, position, offset)
         position += at
         wanted = min(_RUN, most)
 

@@ -27,11 +27,9 @@ from seglog.core.errors import (
 from seglog.core.fs import Fs
 from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.storage.formats.checkpoints import line_of_offset
-from seglog.storage.formats.leader_epochs import read_leader_epochs, write_leader_epochs
+from seglog.storage.formats.checkpoints import line_of_offset, read_leader_epochs, write_leader_epochs
 from seglog.storage.formats.paths import LOG_START_OFFSETS, SegmentPaths, list_segments
-from seglog.storage.log import producer_recovery as reload
-from seglog.storage.log import producer_snapshots as snapshots
+from seglog.storage.log import producer_snapshots
 from seglog.storage.log.crash_cleanup import Leftovers, clear_leftovers
 from seglog.storage.log.dir_health import Background, DirHealth
 from seglog.storage.log.epochs import LeaderEpochs
@@ -40,7 +38,7 @@ from seglog.storage.log.manifest import Difference, Manifest, differences, excha
 from seglog.storage.log.producers import Producers
 from seglog.storage.log.quarantine import (
     Cut,
-    Emptied,
+    EmptiedLog,
     cut_log,
     forget_refused_start,
     read_refused_start,
@@ -48,13 +46,12 @@ from seglog.storage.log.quarantine import (
     write_refused_start,
 )
 from seglog.storage.log.segment import Segment, SegmentConfig
-from seglog.storage.log.segment_recovery import Scan, rescan
-from seglog.storage.log.segment_split import split_overflowed
+from seglog.storage.log.segment_recovery import SegmentScan, rescan, split_overflowed
 
 _logger = logging.getLogger("seglog")
 
 
-class Known(NamedTuple):
+class LogCheckpoint(NamedTuple):
     """What the log directory knows of a partition from its checkpoints.
 
     ``clean``: the directory was closed properly, so that no segment needs recovery. ``recovery_point``: everything
@@ -79,7 +76,7 @@ class RecoveryReport:
     rebuilt: dict[int, str]
     """Of those, the segments that were flushed and had to be checked because of an index; and why."""
     cut: Cut | None
-    emptied: Emptied | None
+    emptied: EmptiedLog | None
     leftovers: Leftovers
     split: tuple[int, ...]
     """Segments that were split because their offsets did not fit their indexes."""
@@ -94,7 +91,7 @@ class RecoveryReport:
         return bool(self.cut or self.emptied or self.rebuilt or self.split or self.unreadable or any(self.leftovers))
 
 
-class Loaded(NamedTuple):
+class LoadResult(NamedTuple):
     log: Log
     report: RecoveryReport
 
@@ -106,13 +103,13 @@ def load_log(
     topic_partition: TopicPartition,
     config: LogConfig,
     health: DirHealth,
-    known: Known,
+    known: LogCheckpoint,
     background: Background | None = None,
     hw_follows_end: bool = True,
     has_gaps: bool = True,
     producer_id_expiration_ms: int = 86_400_000,
     progress: Callable[[int, int], None] | None = None,
-) -> Loaded:
+) -> LoadResult:
     """Open the partition at ``path`` and make it whole.
 
     ``has_gaps``: compaction may have left some. Without, a segment that does not begin where the one before it ends is
@@ -158,10 +155,10 @@ def load_log(
         if log.needs_flush:  # it is about to be told, and a crash has left it in the page cache
             log.flush()
     loader.expire(log.producers)
-    return Loaded(log, loader.report(log, leftovers))
+    return LoadResult(log, loader.report(log, leftovers))
 
 
-def _open_manifest(fs: Fs, path: str, known: Known) -> tuple[Manifest, list[str]]:
+def _open_manifest(fs: Fs, path: str, known: LogCheckpoint) -> tuple[Manifest, list[str]]:
     """The manifest, and what is wrong with it. Before anything is cleared: what is cleared may be evidence.
 
     `DamagedPartitionError` if a sealed segment is missing or has another size.
@@ -189,7 +186,7 @@ class _Loader:
         ground: Ground,
         path: str,
         config: LogConfig,
-        known: Known,
+        known: LogCheckpoint,
         manifest: Manifest,
         progress: Callable[[int, int], None] | None,
         *,
@@ -220,7 +217,7 @@ class _Loader:
         self.rebuilt: dict[int, str] = {}
         self.split: list[int] = []
         self.cut: Cut | None = None
-        self.emptied: Emptied | None = None
+        self.emptied: EmptiedLog | None = None
         self.unreadable: list[str] = []
 
     def report(self, log: Log, leftovers: Leftovers) -> RecoveryReport:
@@ -263,7 +260,7 @@ class _Loader:
         self._manifest.forget([active.base_offset])
         active.become_active()
         producers = self._producers_at(end, log_start, trust_none=known.clean)
-        reload.remove_stray(self._fs, self._path, {segment.base_offset for segment in self._segments}, end)
+        producer_snapshots.remove_stray(self._fs, self._path, {segment.base_offset for segment in self._segments}, end)
         high_watermark = max(log_start, min(known.high_watermark, end))
         return LoadedLog(
             self._segments, producers, self._epochs, log_start, end, recovery_point, high_watermark, self._manifest
@@ -362,11 +359,11 @@ class _Loader:
             if found is not None:
                 raise differs(self._path, found)
 
-    def _scan(self, segment: Segment) -> Scan:
+    def _scan(self, segment: Segment) -> SegmentScan:
         """Check every batch and make the indexes anew; the producers' state follows."""
         base = segment.base_offset
         producers = self._producers_at(base, self._known.log_start_offset)
-        snapshots.take_if_room(self._fs, self._path, producers)
+        producer_snapshots.take_if_room(self._fs, self._path, producers)
         self.expire(producers)  # Kafka reads that snapshot again here, without those that are expired
         done = self.bytes_done
 
@@ -431,8 +428,8 @@ class _Loader:
             self._segments[0].preallocate(self._config.segment_bytes)
         self._producers = None
         self._epochs_changed |= self._epochs.clear()
-        for offset in snapshots.list_snapshots(self._fs, self._path):
-            self._fs.unlink(snapshots.snapshot_path(self._path, offset))
+        for offset in producer_snapshots.list_snapshots(self._fs, self._path):
+            self._fs.unlink(producer_snapshots.snapshot_path(self._path, offset))
         return known.log_start_offset
 
     def _empty_log(self, end: int) -> None:
@@ -472,7 +469,7 @@ class _Loader:
     def _producers_at(self, offset: int, log_start: int, *, trust_none: bool = False) -> Producers:
         """The state at ``offset``, which is the end of the segments loaded so far, or the base of the last of them."""
         if self._producers is None:
-            self._producers, unreadable = reload.producers_at(
+            self._producers, unreadable = producer_snapshots.producers_at(
                 self._fs,
                 self._path,
                 self._segments,

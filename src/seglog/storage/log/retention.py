@@ -63,7 +63,7 @@ class SegmentFacts(NamedTuple):
     is_active: bool
 
 
-class Expired(NamedTuple):
+class ExpiredSegment(NamedTuple):
     base_offset: int
     size: int
     reason: Reason
@@ -76,7 +76,7 @@ def expired_segments(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
-) -> list[Expired]:
+) -> list[ExpiredSegment]:
     """The segments that go, oldest first; the active one only if it has data and all others go too.
 
     Deletion begins at the oldest segment and ends at the first that stays, and at the high watermark: the log's start
@@ -84,7 +84,7 @@ def expired_segments(
     policy only those before the start offset go.
     """
     remaining = list(segments)
-    gone: list[Expired] = []
+    gone: list[ExpiredSegment] = []
 
     def take_while(expired: Callable[[SegmentFacts], bool], reason: Reason) -> None:
         while remaining:
@@ -95,7 +95,7 @@ def expired_segments(
                 or not expired(oldest)
             ):
                 return
-            gone.append(Expired(oldest.base_offset, oldest.size, reason))
+            gone.append(ExpiredSegment(oldest.base_offset, oldest.size, reason))
             del remaining[0]
 
     take_while(lambda facts: not facts.is_active and facts.next_base_offset <= log_start_offset, Reason.START_OFFSET)

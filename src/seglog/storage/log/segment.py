@@ -21,7 +21,7 @@ from seglog.records.record import Record
 from seglog.storage.formats.batch_walk import HEADERS, walk
 from seglog.storage.formats.paths import SegmentPaths, segment_paths
 from seglog.storage.log.index import OffsetIndex, TimeIndex, TimestampOffset
-from seglog.storage.log.manifest import CHAINED, Sealed
+from seglog.storage.log.manifest import CHAINED, SealedSegment
 from seglog.storage.log.segment_files import SealedFile
 from seglog.storage.log.transaction_index import TxnIndex
 
@@ -36,7 +36,7 @@ class SegmentConfig(NamedTuple):
     index_interval: int
 
 
-class Located(NamedTuple):
+class BatchLocation(NamedTuple):
     """A batch found in a segment: where it starts, its size, and the last offset in it."""
 
     position: int
@@ -240,7 +240,7 @@ class Segment:
 
     # Reading
 
-    def locate(self, offset: int, start: int = 0) -> Located | None:
+    def locate(self, offset: int, start: int = 0) -> BatchLocation | None:
         """The first batch, from ``start`` on, whose last offset is ``offset`` or above; None: behind the end."""
         # Its own loop: every fetch runs it, and `walk` takes twice the time of a look-up.
         position, end, unpack = (
@@ -258,7 +258,7 @@ class Segment:
                     reason = f"size {length} and magic {magic} cannot be"
                     raise CorruptBatchError(reason, position=position + at, file=self.paths.log, offset=base)
                 if last >= offset:
-                    return Located(position + at, length + LOG_OVERHEAD, last)
+                    return BatchLocation(position + at, length + LOG_OVERHEAD, last)
                 at += length + LOG_OVERHEAD
             if not at:
                 return None
@@ -339,10 +339,10 @@ class Segment:
             following, crc = header.next_offset, header.crc
         return following, crc
 
-    def sealed(self) -> Sealed:
+    def sealed(self) -> SealedSegment:
         """What the manifest says of this segment, which is written no more."""
         following, crc = self.tail()
-        return Sealed(self.base_offset, following, self.size, crc, self._chain)
+        return SealedSegment(self.base_offset, following, self.size, crc, self._chain)
 
     # Facts for rolling and retention
 

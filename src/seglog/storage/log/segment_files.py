@@ -25,7 +25,7 @@ _open_files: Final = Lru[File](most_sealed_files)
 _keys: Final = itertools.count()
 
 
-class _Unlinked:
+class _UnlinkedFiles:
     """The files that have no name any more, each open for as long as a reader refers to it.
 
     At most as many as sealed segments keep open; a reader of one more that is unlinked finds the oldest closed.
@@ -44,7 +44,7 @@ class _Unlinked:
             self._files[key] = file
 
 
-_unlinked: Final = _Unlinked()
+_unlinked: Final = _UnlinkedFiles()
 
 
 class SealedFile:

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from seglog.core.clock import Clock
 from seglog.core.errors import CorruptBatchError, CorruptError
-from seglog.core.fs import NoSpaceError
+from seglog.core.fs import Fs, NoSpaceError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer
 from seglog.records import any_magic
 from seglog.records.batch import (
@@ -29,17 +30,18 @@ from seglog.records.batch import (
     Entry,
 )
 from seglog.records.record import parse_control
+from seglog.storage.formats.paths import CLEANED, DELETED, SWAP
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.manifest import CHAINED
 from seglog.storage.log.producers import Producers
-from seglog.storage.log.segment import Segment
+from seglog.storage.log.segment import Segment, SegmentConfig
 from seglog.storage.log.transaction_index import AbortedTxn
 
 CHUNK: Final = 1 << 20
 _OFFSET_LENGTH: Final = Struct(">qi")
 
 
-class Scan(NamedTuple):
+class SegmentScan(NamedTuple):
     """What recovery found in a segment: ``size`` bytes of good batches, after which comes ``next_offset``.
 
     ``bad`` says what is wrong with the bytes behind them, if there are any. ``overflow``: the next batch is good, but
@@ -65,13 +67,13 @@ def rescan(
     *,
     index_interval: int,
     progress: Callable[[int], None] | None = None,
-) -> Scan:
+) -> SegmentScan:
     """Walk through ``segment``. ``producers`` is the state at its base and follows the batches; so does ``epochs``.
 
     Sets the segment's size to that of the good batches; the file keeps what is behind. ``progress`` is told how many
     bytes were checked, every few MiB. Raises an `AppendError` where good batches contradict the producers' state.
     """
-    walk = _Walk(segment, producers, epochs, index_interval)
+    walk = _RecoveryWalk(segment, producers, epochs, index_interval)
     segment.reset_indexes()
     file, end = segment.log, segment.log.size()
     position, wanted = 0, CHUNK
@@ -101,7 +103,7 @@ def rescan(
     segment.txn_index.write()
     if bad is not None:
         bad = type(bad)(bad.reason, position=walk.end, file=segment.paths.log, offset=walk.next_offset)
-    return Scan(walk.end, walk.next_offset, walk.batches, walk.epochs_changed, bad, overflow)
+    return SegmentScan(walk.end, walk.next_offset, walk.batches, walk.epochs_changed, bad, overflow)
 
 
 def _size_at(chunk: bytes) -> int:
@@ -109,7 +111,7 @@ def _size_at(chunk: bytes) -> int:
     return _OFFSET_LENGTH.unpack_from(chunk)[1] + LOG_OVERHEAD if len(chunk) >= MIN_ENTRY else MIN_ENTRY
 
 
-class _Walk:
+class _RecoveryWalk:
     """Where the walk is: ``end`` and ``next_offset`` are behind the last good batch."""
 
     __slots__ = (
@@ -237,3 +239,54 @@ def _why(fields: tuple[int, ...], batch: memoryview) -> CorruptError:
             f"last offset delta {header.last_offset_delta} and {header.records_count} records cannot be"
         )
     return CorruptBatchError(f"stored CRC {header.crc} is not the computed {crc32c(batch[CRC_START:])}")
+
+
+def split_overflowed(fs: Fs, clock: Clock, path: str, segment: Segment, config: SegmentConfig) -> list[int]:
+    """Put segments whose offsets fit in the place of ``segment``, which is closed; returns their base offsets.
+
+    Kafka before 1.1 could write a segment whose offsets are too far apart for its indexes (KAFKA-6264): an entry has 31
+    bits for offset - base offset.
+
+    A crash on the way leaves the old segment or the new ones (`seglog.storage.log.crash_cleanup`).
+    """
+    end = segment.log.size()
+    mtime_ms = fs.stat(segment.paths.log).mtime_ms
+    made: list[Segment] = []
+    try:
+        for header, position, data in segment.headers(0, end):
+            if not made or not made[-1].holds(header.last_offset):
+                made.append(
+                    Segment(fs, path, header.base_offset, config, now_ms=clock.now_ms(), active=True, suffix=CLEANED)
+                )
+            if not made[-1].holds(header.last_offset):
+                raise CorruptBatchError(
+                    f"offsets {header.base_offset} to {header.last_offset} are too many for one batch",
+                    position=position,
+                    file=segment.paths.log,
+                    offset=header.base_offset,
+                )
+            made[-1].append(data, [header])
+        copied = sum(new.size for new in made)
+        if copied != end:
+            raise CorruptBatchError("the last batch is not all there", position=copied, file=segment.paths.log)
+    except (CorruptError, OSError):
+        for new in made:
+            new.close(write=False)
+            new.delete()
+        raise
+    for new in made:
+        new.become_inactive()
+        new.flush()
+        fs.set_mtime(new.paths.log, mtime_ms)
+    fs.fsync_dir(path)
+    for new in reversed(made):
+        new.rename(SWAP)
+    fs.fsync_dir(path)
+    segment.rename(DELETED)
+    for new in made:
+        new.rename("")
+        new.close(write=False)
+    fs.fsync_dir(path)
+    segment.close(write=False)
+    segment.delete()
+    return [new.base_offset for new in made]

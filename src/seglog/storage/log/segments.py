@@ -15,9 +15,9 @@ from seglog.core.errors import LogClosedError
 from seglog.core.fs import NoSpaceError
 from seglog.core.ground import Ground
 from seglog.storage.formats.paths import DELETED, SWAP, segment_paths
-from seglog.storage.log import producer_snapshots as snapshots
+from seglog.storage.log import producer_snapshots
 from seglog.storage.log.dir_health import Background, DirHealth
-from seglog.storage.log.manifest import Manifest, Sealed
+from seglog.storage.log.manifest import Manifest, SealedSegment
 from seglog.storage.log.retention import SegmentFacts
 from seglog.storage.log.segment import Segment, SegmentConfig
 
@@ -200,7 +200,7 @@ class Segments:
         self._has_new_names = True
         later = later and self._health.full is None
         for segment in segments:
-            snapshot = snapshots.snapshot_path(self.path, segment.base_offset)
+            snapshot = producer_snapshots.snapshot_path(self.path, segment.base_offset)
             has_snapshot = self._fs.exists(snapshot) and segment.base_offset != self.active.base_offset
             if later:
                 try:
@@ -237,7 +237,7 @@ class Segments:
         segments = self.all
         known = self.manifest.entries
         missing = len(segments) - 1 - len(known)
-        new: dict[int, tuple[Segment, Sealed]] = {}
+        new: dict[int, tuple[Segment, SealedSegment]] = {}
         for at in range(len(segments) - 2, -1, -1):  # of a long log the last ones are missing
             if missing <= 0:
                 break

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import File, Fs
-from seglog.storage.formats.input_marks import InputMark, Intake
+from seglog.storage.formats.adopt_manifest import InputMark, Intake
 
 _DIGESTED: Final = 64 << 10
 

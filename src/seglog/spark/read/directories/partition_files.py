@@ -14,7 +14,7 @@ from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.records.batch import read_header
 from seglog.spark.read.ranges import PartitionExtent, SegmentExtent
-from seglog.storage.formats.leader_epochs import EpochEntry
+from seglog.storage.formats.checkpoints import EpochEntry
 from seglog.storage.formats.paths import LOG, SWAP, parse_file_name, segment_paths
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, find_end
 from seglog.storage.offline.batch_reading import read_chunks

@@ -25,8 +25,7 @@ from seglog.spark.read.directories.partitions import MissingDirectory, find_part
 from seglog.spark.read.planning import select
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.runtime.log_dir_mount import LogDirMount
-from seglog.storage.formats.checkpoints import encode_id, read_partition_metadata
-from seglog.storage.formats.leader_epochs import read_leader_epochs
+from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
 from seglog.storage.formats.paths import HIGH_WATERMARKS, PartitionDir
 from seglog.storage.formats.watermarks import WATERMARKS
 from seglog.storage.log.epochs import LeaderEpochs

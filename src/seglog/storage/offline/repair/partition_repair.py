@@ -13,8 +13,7 @@ from uuid import UUID
 
 from seglog.core.clock import Clock
 from seglog.core.fs import File, Fs
-from seglog.storage.formats.checkpoints import encode_partition_metadata
-from seglog.storage.formats.leader_epochs import encode_epochs
+from seglog.storage.formats.checkpoints import encode_epochs, encode_partition_metadata
 from seglog.storage.formats.paths import (
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
@@ -27,7 +26,7 @@ from seglog.storage.formats.paths import (
     WITNESS,
     SegmentPaths,
 )
-from seglog.storage.log.manifest import Manifest, Sealed
+from seglog.storage.log.manifest import Manifest, SealedSegment
 from seglog.storage.log.producer_snapshots import snapshot_path
 from seglog.storage.log.quarantine import forget_refused_start, save_log
 from seglog.storage.offline.findings import Finding, Severity
@@ -462,15 +461,15 @@ def _check_sealed(fs: Fs, path: str, repair: PartitionRepair) -> None:
     )
 
 
-def _differs(found: Sealed, entry: Sealed) -> bool:
+def _differs(found: SealedSegment, entry: SealedSegment) -> bool:
     return found != (entry if entry.chain is not None else entry._replace(chain=found.chain))
 
 
-def _sealed(fs: Fs, paths: SegmentPaths) -> Sealed:
+def _sealed(fs: Fs, paths: SegmentPaths) -> SealedSegment:
     with closing(fs.open(paths.log, write=False)) as file:
         chain, size = chain_of(file), file.size()
     end_offset, crc = tail_of(fs, paths, NO_ENTRIES) or (paths.base_offset, 0)
-    return Sealed(paths.base_offset, end_offset, size, crc, chain)
+    return SealedSegment(paths.base_offset, end_offset, size, crc, chain)
 
 
 def _repair_log(fs: Fs, work: FileReplacement, paths: SegmentPaths, log: LogRepair) -> None:

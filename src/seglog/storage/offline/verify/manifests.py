@@ -14,7 +14,7 @@ from seglog.core.fs import File, Fs, NotRegularFileError
 from seglog.records import any_magic
 from seglog.storage.formats.batch_walk import walk
 from seglog.storage.formats.paths import MANIFEST, WITNESS, SegmentPaths
-from seglog.storage.log.manifest import CHAINED, WITNESS_TEXT, Sealed, decode_manifest, difference, exchanged
+from seglog.storage.log.manifest import CHAINED, WITNESS_TEXT, SealedSegment, decode_manifest, difference, exchanged
 from seglog.storage.offline.batch_reading import read_chunks
 from seglog.storage.offline.findings import Finding, damage
 from seglog.storage.offline.verify.index_entries import NO_ENTRIES, IndexEntries
@@ -24,7 +24,7 @@ _WINDOW: Final = 64 << 10
 
 def read_sealed(
     fs: Fs, path: str, names: Collection[str], findings: list[Finding], *, clean: bool
-) -> Mapping[int, Sealed]:
+) -> Mapping[int, SealedSegment]:
     """The entries of a partition's manifest, none if it is missing or damaged; ``names`` are the partition's files.
 
     ``clean``: the log directory was closed, so the manifest cannot end in a torn entry.
@@ -47,7 +47,9 @@ def read_sealed(
     return decoded.entries
 
 
-def missing(path: str, entries: Mapping[int, Sealed], bases: Collection[int], log_start: int) -> Iterator[Finding]:
+def missing(
+    path: str, entries: Mapping[int, SealedSegment], bases: Collection[int], log_start: int
+) -> Iterator[Finding]:
     """Segments of the manifest without a file, except those whose records were all deleted."""
     for entry in entries.values():
         found = difference(path, entry, None)
@@ -55,7 +57,9 @@ def missing(path: str, entries: Mapping[int, Sealed], bases: Collection[int], lo
             yield damage(found.file, str(found).removeprefix(f"{found.file}: "), offset=entry.base_offset)
 
 
-def sealed_findings(fs: Fs, paths: SegmentPaths, size: int, entry: Sealed, index: IndexEntries) -> Iterator[Finding]:
+def sealed_findings(
+    fs: Fs, paths: SegmentPaths, size: int, entry: SealedSegment, index: IndexEntries
+) -> Iterator[Finding]:
     """Compare a segment of ``size`` bytes with its entry: its size, and the end of its log."""
     path = os.path.dirname(paths.log)
     found = difference(path, entry, size)
@@ -69,7 +73,7 @@ def sealed_findings(fs: Fs, paths: SegmentPaths, size: int, entry: Sealed, index
         yield damage(found.file, str(found).removeprefix(f"{found.file}: "))
 
 
-def chain_findings(fs: Fs, paths: SegmentPaths, entry: Sealed) -> Iterator[Finding]:
+def chain_findings(fs: Fs, paths: SegmentPaths, entry: SealedSegment) -> Iterator[Finding]:
     """Compare the headers of all batches of a segment with the chain of its entry."""
     if entry.chain is None:
         return

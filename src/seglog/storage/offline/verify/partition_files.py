@@ -13,8 +13,12 @@ from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import MAX_INT32
 from seglog.records.compression import DEFAULT_LIMIT
-from seglog.storage.formats.checkpoints import decode_partition_metadata, encode_partition_metadata
-from seglog.storage.formats.leader_epochs import decode_epochs, encode_epochs
+from seglog.storage.formats.checkpoints import (
+    decode_epochs,
+    decode_partition_metadata,
+    encode_epochs,
+    encode_partition_metadata,
+)
 from seglog.storage.formats.paths import (
     LEADER_EPOCHS,
     LOG,
@@ -30,7 +34,7 @@ from seglog.storage.formats.paths import (
 )
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
-from seglog.storage.log.manifest import Sealed
+from seglog.storage.log.manifest import SealedSegment
 from seglog.storage.offline.findings import Finding, damage, note
 from seglog.storage.offline.verify.index_entries import IndexEntries, read_index_entries, slots_at
 from seglog.storage.offline.verify.manifests import missing, read_sealed
@@ -83,7 +87,7 @@ class PartitionFiles(NamedTuple):
     batch_files: Sequence[str]
     findings: Sequence[Finding]
     limit: int
-    sealed: Mapping[int, Sealed] = {}
+    sealed: Mapping[int, SealedSegment] = {}
 
     @property
     def is_at_rest(self) -> bool:
