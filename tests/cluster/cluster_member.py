@@ -38,7 +38,7 @@ GROUND: Final = Ground()
 
 
 class ClusterMember:
-    """``kept`` is what its disk says of its lives; ``heard`` what it was told of its session."""
+    """``kept`` are the epochs that its disk has stored; ``heard`` the calls about its session."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class ClusterMember:
             self._running.append(asyncio.create_task(self.controller.run()))
 
     async def ended(self) -> None:
-        """Raises what made it end."""
+        """Wait until it ends. Raises its error."""
         await asyncio.wait_for(asyncio.gather(*self._running), SOON)
 
     async def stop(self) -> None:
-        """As a process that is killed: its session goes on for its time."""
+        """Stop like a killed process: the session lasts for its time to live."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -115,7 +115,7 @@ class ClusterMember:
         assert await self.view.until(condition, SOON)
 
     async def controls(self, epoch: int | None) -> None:
-        """Until it is the controller in this epoch, or is not; the view has nothing to do with that."""
+        """Wait until it is the controller in this epoch; None: until it is not."""
         async with asyncio.timeout(SOON):
             while self.controller.epoch != epoch:
                 await asyncio.sleep(0.005)
@@ -133,31 +133,31 @@ class ClusterMember:
         return self.membership.is_certain
 
     def epoch(self) -> int | None:
-        """Of the controller, if this is it."""
+        """The controller epoch, if this member is the controller."""
         return self.controller.epoch
 
     async def registered(self) -> BrokerRegistration | None:
-        """What the store says now."""
+        """Return its registration in the store."""
         found = await self.store.store.get(broker_name(self.node))
         return None if found is None else decode_broker(broker_name(self.node), found.value)
 
     def led(self) -> set[int]:
-        """Who leads the partitions that it sees."""
+        """Return the leaders of the partitions in its view."""
         return {stored.state.leader for stored in self.view.partitions.values()}
 
     def is_settled(self, partitions: int, *leaders: int) -> bool:
-        """Whether it sees so many partitions, all led by these."""
+        """Whether its view has this number of partitions, all led by ``leaders``."""
         return len(self.view.partitions) == partitions and NO_LEADER not in self.led() and self.led() <= set(leaders)
 
     def is_quiet(self, brokers: int) -> bool:
-        """Whether it sees so many brokers, a controller, and nothing that is to be written."""
+        """Whether its view has this number of brokers, a controller, and nothing to decide."""
         seen = self.view.view()
         return self.view.controller is not None and len(seen.brokers) == brokers and not list(decide(seen))
 
 
 @asynccontextmanager
 async def stores(address: str, number: int, timeout_ms: int = TIMEOUT_MS) -> AsyncIterator[list[Faulty]]:
-    """So many clients of one store."""
+    """Open ``number`` clients of one store."""
     async with AsyncExitStack() as stack:
         made = []
         for _ in range(number):
@@ -169,7 +169,7 @@ async def stores(address: str, number: int, timeout_ms: int = TIMEOUT_MS) -> Asy
 
 
 def end_session(path: Path, store: Faulty) -> None:
-    """Take the last session of a client of SQLite away from it, as when it was silent for too long."""
+    """End the last session of a client of SQLite, as if it had been silent for too long."""
     session = store.sessions[-1]
     assert isinstance(session, SqliteSession)
     file = SqliteFile(str(path))

@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of a process; each has a cluster of its own in it."""
+"""One ZooKeeper for all tests of a process; each test has its own cluster in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kit.memory import directory_in_memory
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Sessions of a second or less are in it, and no test of a disk."""
+    """A directory in memory: these tests have sessions of a second or less, and none tests a disk."""
     with directory_in_memory() as path:
         yield path
 

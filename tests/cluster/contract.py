@@ -1,5 +1,5 @@
-"""What every metadata store keeps to: values, commits and sessions (watches and mirrors: `contract_watches`). An
-implementation joins with a subclass that says where a store is."""
+"""The contract of every metadata store: values, commits and sessions (watches and mirrors: `contract_watches`). An
+implementation subclasses it and names a store."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def certain(session: StoreSession) -> bool:
 
 
 class StoreContract(ABC):
-    """What any store keeps to, also one that has a single client: it is then both of a test's clients."""
+    """The contract of any store. If it has a single client, that is both clients of a test."""
 
     @abstractmethod
     async def open_stores(self, path: Path) -> tuple[MetadataStore, MetadataStore]:
-        """Two clients of the store that belongs to ``path``."""
+        """Open two clients of the store of ``path``."""
 
     def run(self, path: Path, work: Work) -> None:
         async def with_two() -> None:
@@ -284,26 +284,26 @@ class StoreContract(ABC):
 
 
 class SharedStoreContract(StoreContract):
-    """What a store that several processes share keeps to besides: leases that end, and clients that close."""
+    """The contract of a store that several processes share: also leases that end, and clients that close."""
 
     @abstractmethod
     def address(self, path: Path) -> str:
-        """Of the store that belongs to ``path``."""
+        """The address of the store of ``path``."""
 
     def no_write(self, path: Path) -> AbstractContextManager[object]:
-        """While in it no client is in the middle of a write that others have to wait for."""
+        """Inside, no client is in the middle of a write that blocks others."""
         del path
         return nullcontext()
 
     async def open_store(self, path: Path) -> MetadataStore:
-        """One more client of it."""
+        """Open another client."""
         return await open_store(self.address(path), clock=SystemClock(), session_timeout_ms=TIMEOUT_MS)
 
     async def open_stores(self, path: Path) -> tuple[MetadataStore, MetadataStore]:
         return await self.open_store(path), await self.open_store(path)
 
     def test_a_process_that_is_silent_for_too_long_loses_its_session(self, tmp_path: Path) -> None:
-        """It is stopped for longer than its time. When it wakes it is not certain, and can make nothing."""
+        """It is stopped for longer than its time to live. When it wakes it is not certain, and can create nothing."""
 
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             command = [sys.executable, "-c", _CHILD, self.address(tmp_path)]

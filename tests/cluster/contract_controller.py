@@ -1,4 +1,4 @@
-"""What brokers in one cluster keep to whatever their store is: who registers, who is the controller, who leads."""
+"""The contract of a cluster on any store: registrations, the controller, and leaders."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Work = Callable[[list[Faulty]], Coroutine[Any, Any, None]]
 
 
 async def seen(party: ClusterMember, condition: Callable[[ClusterMember], bool]) -> None:
-    """Until the broker sees it so."""
+    """Wait until the broker's view satisfies the condition."""
     await party.sees(lambda: condition(party))
 
 
 async def joined(made: list[Faulty], *, balance_seconds: float | None = None) -> list[ClusterMember]:
-    """Brokers 1, 2 and so on, of which the first is the controller."""
+    """Join brokers 1, 2 and so on; the first is the controller."""
     parties = [ClusterMember(store, number + 1, balance_seconds=balance_seconds) for number, store in enumerate(made)]
     for party in parties:
         await party.join()
@@ -47,7 +47,7 @@ async def joined(made: list[Faulty], *, balance_seconds: float | None = None) ->
 class ControllerContract(ABC):
     @abstractmethod
     def address(self, path: Path) -> str:
-        """Of the store that belongs to ``path``."""
+        """The address of the store of ``path``."""
 
     def run(self, path: Path, work: Work, number: int = 2) -> None:
         async def with_stores() -> None:
@@ -101,7 +101,7 @@ class ControllerContract(ABC):
     def test_the_one_who_was_the_controller_and_does_not_know_that_it_is_over_writes_nothing(
         self, tmp_path: Path
     ) -> None:
-        """It stands still with a write under way, which nothing but the controller's epoch keeps out."""
+        """It stalls with a write in flight, which only the controller's epoch fences."""
 
         async def work(made: list[Faulty]) -> None:
             first, second = await joined(made)
@@ -126,7 +126,7 @@ class ControllerContract(ABC):
 
     @pytest.mark.parametrize("how", [UNKNOWN, AFTER])
     def test_a_claim_whose_answer_was_lost(self, how: str, tmp_path: Path) -> None:
-        """Made or not, there is one controller, and it knows that it is."""
+        """Whether the claim was made or not, there is one controller, and it knows its role."""
 
         async def work(made: list[Faulty]) -> None:
             party = ClusterMember(made[0], 1)
@@ -161,8 +161,8 @@ class ControllerContract(ABC):
         self.run(tmp_path, work)
 
     def test_a_thousand_partitions_have_new_leaders_soon(self, tmp_path: Path) -> None:
-        """The controller goes, and then the next one; one of both must be in time: a core that is taken away from us
-        is no failure."""
+        """The controller goes, then the next one. One of both must be in time: a core that is taken away is not a
+        failure."""
 
         async def work(made: list[Faulty]) -> None:
             parties = await joined(made)

@@ -1,4 +1,4 @@
-"""What every metadata store keeps to when it tells of changes: names, nothing missed, and mirrors that end equal."""
+"""The contract of a store's watches: names, no change missed, and mirrors that end equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = [f"{top}{below}" for top in ("a", "b", "ab") for below in ("", "/x", "/
 
 
 class Told:
-    """What a watch has said."""
+    """The calls of a watch."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -28,7 +28,7 @@ class Told:
         self._more.set()
 
     async def until(self, *names: str) -> None:
-        """Until all of these were told, and forget them."""
+        """Wait until all of these were reported, and forget them."""
         async with asyncio.timeout(SOON):
             while not self.names.issuperset(names):
                 self._more.clear()
@@ -37,7 +37,7 @@ class Told:
 
 
 class Copy:
-    """A mirror whose reader holds it to what mirrors promise."""
+    """A mirror that checks the promises of mirrors at each change."""
 
     def __init__(self, store: MetadataStore, name: str) -> None:
         self.mirror = Mirror(store, name, self._changed)
@@ -73,7 +73,7 @@ def part(values: Mapping[str, VersionedValue], tree: str) -> dict[str, Versioned
 
 
 async def storm(store: MetadataStore, rng: random.Random, number: list[int], commits: int) -> None:
-    """Random commits, of which some are refused. No value is written twice."""
+    """Random commits, some of which are refused. No value is written twice."""
     known: dict[str, VersionedValue] = {}
     for _ in range(commits):
         case()

@@ -1,4 +1,4 @@
-"""A real store that fails, or keeps its answers back, when a test says so."""
+"""A real store that fails, or delays its answers, when a test says so."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ AFTER = "after"
 class Faulty:
     """Everything goes to ``store``.
 
-    `fail` makes the next commits of something fail: with `BEFORE` they fail, with `UNKNOWN` and `AFTER` nobody knows
-    their outcome; with `AFTER` they are done. `hold_commits` keeps commits back until `release`, `hold_answers` what
-    was read.
+    `fail` makes the next commits fail: with `BEFORE` they are not done, with `AFTER` they are done, and with `UNKNOWN`
+    and `AFTER` their outcome is unknown to the caller. `hold_commits` delays commits until `release`, `hold_answers`
+    the answers of reads.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -54,7 +54,7 @@ class Faulty:
             await stop()
 
     def fail(self, *how: str, at: str = "") -> None:
-        """One of ``how`` for each commit in turn that has a step whose name begins with ``at``."""
+        """Apply one of ``how`` to each following commit that has a step whose name begins with ``at``."""
         self._failures += [(one, at) for one in how]
 
     def hold_commits(self) -> None:
@@ -66,7 +66,7 @@ class Faulty:
         self.held.clear()
 
     def forget_reads(self) -> None:
-        """Nothing is read any more: who wrote has gone, and what it wrote may still come."""
+        """Answer no more reads: the writer is gone, and its write may still arrive."""
         self._is_gone = True
 
     def release(self) -> None:
@@ -131,7 +131,7 @@ class Faulty:
         await self.commit([Change(name, None, version)])
 
     def watch(self, name: str, changed: WatchCallback) -> Callable[[], None]:
-        """With ``repeats`` everything is told three times, once of them late, and then that anything has changed."""
+        """With ``repeats`` every change is reported three times, once late, and then that anything has changed."""
         loop = asyncio.get_running_loop()
 
         def tell(names: frozenset[str] | None) -> None:

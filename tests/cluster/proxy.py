@@ -11,10 +11,10 @@ _LARGEST = 1 << 16
 
 
 class Proxy:
-    """Between clients of ``port`` and the server at ``target`` on this machine.
+    """A proxy between clients of ``port`` and the server at ``target`` on this machine.
 
-    ``delay`` in seconds holds everything back for that long, in order. While ``loses_requests`` nothing that clients
-    send arrives, while ``loses_answers`` nothing that the server sends; `lost` is set at the first that is lost.
+    ``delay`` delays everything by seconds, in order. With ``loses_requests`` nothing that clients send arrives, with
+    ``loses_answers`` nothing that the server sends; `lost` is set at the first loss.
     """
 
     def __init__(self, target: int) -> None:
@@ -44,7 +44,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
-        """End all connections with a reset; what was held back or lost does not come any more."""
+        """Reset all connections; what was delayed or lost never arrives."""
         for writer in self._writers:
             writer.transport.abort()
         self.loses_requests = self.loses_answers = False

@@ -1,4 +1,4 @@
-"""Copies of a metadata store, an older one that is accepted, and one that is made anew from log directories."""
+"""Backups of a metadata store, an older store that is accepted, and one that is rebuilt from log directories."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_older_store_that_is_accepted_believes_no_isr_and_gives_out_no_number
 
 
 def test_a_partition_of_an_older_store_is_not_new() -> None:
-    """It may have been written since: emptied replicas must not begin it again."""
+    """It may have been written since: emptied replicas must not start it again."""
     name = partition_name(ONE, 0)
     state = replace(STATE, is_new=True)
     steps = {one.name: one.value for one in accepted(VALUES | {name: VersionedValue(encode(state), 5)}, NOW_MS)}

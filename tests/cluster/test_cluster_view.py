@@ -1,4 +1,4 @@
-"""What a broker sees of its cluster: everything, decoded, and never older than before."""
+"""A broker's view of its cluster: everything, decoded, and never older than before."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Work = Callable[[Faulty, SqliteStore, ClusterView], Coroutine[Any, Any, None]]
 
 
 def run(path: Path, work: Work) -> None:
-    """With a view of one store, and another store on the same file."""
+    """Run with a view of one store, and another store on the same file."""
 
     async def with_two() -> None:
         store = Faulty(await SqliteStore.open(path / "store"))
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_said_once_and_left_as_it_was(tmp_path: Path, cap
 
 
 def test_what_is_noted_is_seen_at_once_and_nothing_older_after_it(tmp_path: Path) -> None:
-    """An answer to an earlier question is on its way meanwhile."""
+    """The answer to an earlier read arrives later."""
 
     async def work(store: Faulty, other: SqliteStore, view: ClusterView) -> None:
         name = partition_name(ID, 0)
@@ -229,7 +229,7 @@ def test_waiting_ends_when_it_holds_or_the_time_is_over(tmp_path: Path) -> None:
 
 
 def test_a_view_that_is_noted_to_never_goes_back(tmp_path: Path) -> None:
-    """Writers who note what they write, some late, and others who do not: versions only grow, and all end equal."""
+    """Some writers note their writes, some of them late, others do not: versions only grow, and all views end equal."""
 
     async def work(store: Faulty, other: SqliteStore, view: ClusterView) -> None:
         rng = random.Random(3)

@@ -1,4 +1,4 @@
-"""The controller of a cluster on one SQLite file: what becomes of partitions, and of writes that fail."""
+"""The controller of a cluster on one SQLite file: the states of partitions, and writes that fail."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class TestController(ControllerContract):
         self.run(tmp_path, work)
 
     def test_events_that_come_late_and_again_change_nothing(self, tmp_path: Path) -> None:
-        """Brokers come and go and topics are made and deleted; each state is written only when it is another one."""
+        """Brokers come and go, topics are created and deleted; a state is written only if it differs."""
 
         async def work(made: list[Faulty]) -> None:
             rng = random.Random(11)
@@ -164,7 +164,7 @@ class TestController(ControllerContract):
         self.run(tmp_path, work, 3)
 
     def test_who_is_in_doubt_decides_nothing(self, tmp_path: Path) -> None:
-        """Someone holds the write lock for longer than two thirds of the session's time, and lets go."""
+        """Another process holds the write lock for more than two thirds of the session's time, and releases it."""
 
         async def work(made: list[Faulty]) -> None:
             party = ClusterMember(made[0], 1, timeout_ms=900)

@@ -1,4 +1,4 @@
-"""What the controller decides from all that it sees, and for which partitions a broker is not there."""
+"""The controller's decisions, and the partitions that a broker cannot serve."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_preferred_leader_is_not_preferred_on_a_failed_directory() -> None:
 
 
 def grown(there: Mapping[int, BrokerRegistration], start: PartitionState, replicas: int = 3) -> PartitionState | None:
-    """What becomes of the first partition of `ID`, made on broker 1 alone, of which so many replicas are wanted."""
+    """Decide about the first partition of `ID`, created on broker 1 alone, with this number of replicas wanted."""
     rules = TopicRules(replicas=replicas)
     seen = view({ID: [(1,)]}, {(ID, 0): start}, dict(there))._replace(rules=lambda _: rules)
     decided = list(decide(seen))
@@ -123,7 +123,7 @@ def test_no_replicas_are_added_where_an_operator_has_moved_them_or_a_broker_stop
 
 
 def test_a_part_is_decided_as_the_whole_is() -> None:
-    """Any split into keys gives the same decisions; written, they leave nothing."""
+    """Any subset of the keys gives the same decisions; when they are written, nothing is left to decide."""
     rng = Random(5)
     for _ in range(100):
         case()

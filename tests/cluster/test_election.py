@@ -1,4 +1,4 @@
-"""Elections: one case a rule, and a random history that keeps to what they promise."""
+"""Elections: one case per rule, and random histories that keep the promises."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_who_has_lost_something_is_not_eligible() -> None:
 
 
 def test_losses_are_not_forgotten_by_a_clean_restart() -> None:
-    """The ABA problem: what was lost in epoch 8 is still lost in epoch 9, which was begun properly."""
+    """The ABA problem: what was lost in epoch 8 is still lost in epoch 9, which began with a clean start."""
     nobody = replace(WHOLE, leader=NO_LEADER, isr=(), elr=(M2, M1))
     assert settled(nobody, there(broker(2, epoch=9, kept_since=8))).leader == NO_LEADER
     assert settled(nobody, there(broker(2, epoch=9, kept_since=2))).leader == 2
@@ -144,7 +144,7 @@ def test_reassignment() -> None:
 
 
 def test_another_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
-    """The first one has got as far as its new replica, and all the former ones are gone."""
+    """The first move has reached its new replica, and all former ones are gone."""
     moving = reassign(PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(M1,)), (2,))
     for only in (
         replace(moving, leader=2, isr=(M2,)),
@@ -160,8 +160,8 @@ def test_another_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
 
 
 def test_a_cancelled_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
-    """Nobody is in sync, and only a replica that is being added has everything: without it another one, which has lost
-    something, would be the only one that had everything last."""
+    """No replica is in sync, and only one that is being added has everything. Without it, another one that has lost
+    something would be the only last-known replica."""
     moving = replace(reassign(WHOLE, (4, 1, 2)), leader=NO_LEADER, isr=())
     m4 = Member(4, 4)
     for needed in (
@@ -191,7 +191,8 @@ def test_back_to_the_preferred_leader() -> None:
 
 @given(st.integers(0, 2**32))
 def test_any_history(seed: int) -> None:
-    """Whatever comes and goes: states are whole, epochs grow with leaders, and only who kept everything is elected."""
+    """In any history states are consistent, epochs grow with leaders, and only a replica that kept everything is
+    elected."""
     case()
     rng = Random(seed)
     epochs = 0

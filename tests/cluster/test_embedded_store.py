@@ -1,4 +1,4 @@
-"""The store of a broker that is alone: the contract, and what is its own: its file, what lasts, what others keep."""
+"""The store of a lone broker: the contract, its file, which values last, and values that another file keeps."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_what_a_backing_keeps_is_read_from_it_and_changed_in_it() -> None:
 
 
 def test_the_sqlite_file_of_the_first_release_is_read_and_left_as_it_is(tmp_path: Path) -> None:
-    """Also what a broker that was killed had only in its write-ahead log."""
+    """Including the write-ahead log that a killed broker leaves."""
     former = tmp_path / "seglog.metadata"
 
     async def first_release() -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Which replica leads when none is known to have everything: evidence decides among those that had it."""
+"""Elections when no replica is known to have everything: evidence decides among those that had it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_emptied_candidate_is_missing_however_alone_it_is() -> None:
 
 
 def test_partition_that_was_never_written_begins_again_on_whatever_disks() -> None:
-    """Broker 1 was in sync when the partition was made, and comes back with an empty directory; 3 is away."""
+    """Broker 1 was in sync when the partition was created, and comes back with an empty directory; 3 is away."""
     state = leaderless((M1,), is_new=True, left=(M3,))
     brokers = {1: broker(1, 10), 2: broker(2, 11)}
     one = reported(state, evidence(1, 10, -1, 0, made=10))
@@ -120,7 +120,7 @@ def test_partition_that_was_never_written_begins_again_on_whatever_disks() -> No
 
 
 def test_partition_that_is_new_does_not_begin_again_where_a_replica_has_records() -> None:
-    """A broker of the first release writes without saying so, and reports nothing."""
+    """A broker of the first release writes without clearing ``is_new``, and does not report."""
     state = leaderless((M1,), is_new=True)
     both = reported(state, evidence(1, 10, -1, 0, made=10), evidence(2, 11, 0, 5))
     assert settled(both, after_power_cut(1, 2)) == both
@@ -130,7 +130,7 @@ def test_partition_that_is_new_does_not_begin_again_where_a_replica_has_records(
 
 
 def test_restored_backup_is_not_the_log_that_a_candidate_had() -> None:
-    """Broker 1 was a candidate in epoch 8; its directory is a copy of before, and was put back in epoch 10."""
+    """Broker 1 was a candidate in epoch 8; its directory is an older copy, restored in epoch 10."""
     state = leaderless((Member(1, 8),), min_insync=1)
     old = reported(state, evidence(1, 11, 4, 50, made=10, kept_since=10))
     brokers = {1: broker(1, 11, kept_since=10)}
@@ -140,7 +140,7 @@ def test_restored_backup_is_not_the_log_that_a_candidate_had() -> None:
 
 
 def test_longest_log_leads_where_the_store_does_not_know_who_had_everything() -> None:
-    """It was put back from a backup, or made anew from the directories: all replicas are asked."""
+    """The store was restored from a backup, or rebuilt from the directories: all replicas are asked."""
     state = leaderless([Member(node, ANY_EPOCH) for node in (1, 2, 3)])
     two = reported(state, evidence(1, 10, 5, 100, kept_since=1), evidence(2, 11, -1, 0, made=11))
     brokers = after_power_cut(1, 2, 3)
@@ -168,8 +168,8 @@ def test_part_that_lost_power_waits_for_the_one_that_did_not() -> None:
 
 
 def test_restart_before_the_other_sessions_are_over_loses_no_record() -> None:
-    """All machines lose power at once. Broker 2 registers again while the sessions of 1 and 3 still last: the ISR seems
-    to go on without it, but nobody is there who could commit anything."""
+    """All machines lose power at once. Broker 2 registers again while the sessions of 1 and 3 still last. The ISR seems
+    to continue without it, but no broker is running that could commit anything."""
     whole = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=5, isr=(M1, M2, M3), min_insync=2)
     sleeping = {
         1: BrokerRegistration(node_id=1, epoch=1, kept_since=0),
@@ -196,7 +196,7 @@ def test_evidence_never_makes_a_candidate() -> None:
 
 
 def test_unclean_election_takes_the_longest_log_that_is_there() -> None:
-    """Not the emptied candidate, which would empty all the others."""
+    """The emptied candidate does not lead: it would empty all the others."""
     state = reported(leaderless((M1,)), evidence(1, 10, -1, 0, made=10))
     brokers = after_power_cut(1, 2)
     assert settled(state, brokers, unclean=True) == state, "broker 2 is about to say what it has"
@@ -226,8 +226,8 @@ def test_choice_of_a_replica_that_cannot_lead() -> None:
 
 @given(st.integers(0, 2**32))
 def test_whatever_is_lost_the_leader_has_all_that_any_candidate_still_had(seed: int) -> None:
-    """Candidates had one history; each lost some of its end, or all of its log. Reports come in any order, and brokers
-    start again in between."""
+    """Candidates had one history; each lost a part of its end, or all of its log. Reports come in any order, and
+    brokers restart in between."""
     case()
     rng = Random(seed)
     history = sorted(rng.choices(range(8), k=rng.randrange(1, 30)))  # the epoch of each record

@@ -1,4 +1,4 @@
-"""Brokers of two releases: who may join a cluster, and when its metadata may have a later format."""
+"""Brokers of two releases: which may join a cluster, and when its format may rise."""
 
 from __future__ import annotations
 

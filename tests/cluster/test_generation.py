@@ -1,4 +1,4 @@
-"""What a broker notes of the generation of its store. See also `tests.cluster.contract_office`."""
+"""Which generations a broker stores. See also `tests.cluster.contract_controller`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a cluster in each state, and what to do about it."""
+"""The findings about a cluster in each state, and their advice."""
 
 from __future__ import annotations
 

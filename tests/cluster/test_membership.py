@@ -1,4 +1,5 @@
-"""A broker joins, is lost and joins again: several stores on one SQLite file, which fail where a test says so."""
+"""A broker joins, loses its session and joins again: several stores on one SQLite file, which fail when a test says
+so."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def test_joining_again_is_tried_until_the_store_works(tmp_path: Path) -> None:
 
 
 def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path) -> None:
-    """Someone holds the write lock for longer than two thirds of its time, and lets go."""
+    """Another process holds the write lock for more than two thirds of the session's time, and releases it."""
 
     async def work(made: list[Faulty]) -> None:
         party = ClusterMember(made[0], 1, timeout_ms=900)
@@ -219,8 +220,8 @@ def test_a_store_that_fails_for_longer_than_a_session_is_no_store(tmp_path: Path
 
 
 def test_what_an_earlier_life_had_on_its_way_changes_nothing(tmp_path: Path) -> None:
-    """Its registration comes to the store after that of the next life; both take the place of one before them, which
-    was at the same version."""
+    """The registration of a killed run arrives after that of the next run. Both replace an earlier one at the same
+    version."""
 
     async def work(made: list[Faulty]) -> None:
         first, killed, again = (ClusterMember(store, 1) for store in made)

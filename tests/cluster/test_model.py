@@ -1,4 +1,4 @@
-"""What a cluster agrees on, as text in the store."""
+"""The values of a cluster as text in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where replicas go: Kafka's own examples, and what holds for all."""
+"""Placement of replicas: Kafka's own examples, and properties of all placements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cases import case
 
 
 class Zeros(Random):
-    """Draws nothing but zeros: Kafka's tests fix the first broker and the first shift."""
+    """Draws only zeros: Kafka's tests fix the first broker and the first shift."""
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         del start, stop, step

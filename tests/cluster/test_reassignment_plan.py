@@ -1,4 +1,4 @@
-"""Moves of replicas: what must hold of every plan, found out by looking at each move that could have been made."""
+"""Plans of replica moves: properties of every plan, checked against each move that was possible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RACKS: list[list[str | None]] = [[None], ["a"], ["a", "b"], ["a", "b", "c"]]
 
 @st.composite
 def layouts(draw: st.DrawFn, *, least: int = 1) -> tuple[Layout, dict[int, str | None]]:
-    """Topics as a cluster of these brokers would have placed them, or anyhow; the brokers and their racks."""
+    """Topics as a cluster of these brokers would have placed them, or at random; the brokers and their racks."""
     racks: list[str | None] = draw(st.sampled_from(_RACKS))
     nodes = draw(st.lists(st.integers(1, 20), min_size=least, max_size=7, unique=True))
     there: dict[int, str | None] = {node: racks[at % len(racks)] for at, node in enumerate(nodes)}
@@ -52,7 +52,7 @@ def leads(layout: Layout) -> Counter[int]:
 
 
 def distinct(replicas: Sequence[int], racks: Mapping[int, str | None]) -> int:
-    """Racks of a partition; without racks none is worse than another."""
+    """The racks of a partition; without racks all placements are equal."""
     return 0 if None in racks.values() else len({racks.get(node, str(node)) for node in replicas})
 
 

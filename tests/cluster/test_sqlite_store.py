@@ -1,4 +1,4 @@
-"""The store in a SQLite file: the contract, and what is its own: crashes, its file, the event loop."""
+"""The store in an SQLite file: the contract, crashes, the file, and the event loop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestSqliteStore(SharedStoreContract, WatchContract):
 
 
 def test_a_locked_file_does_not_keep_who_closes(tmp_path: Path) -> None:
-    """What waits for the lock gives up, what is queued behind it too, and the sessions end by their time."""
+    """The call that waits for the lock gives up, calls queued behind it too, and the sessions end by their time."""
 
     async def work() -> float:
         store = await SqliteStore.open(tmp_path / "store")
@@ -130,7 +130,7 @@ def test_one_file_is_left(tmp_path: Path) -> None:
 
 
 def test_the_loop_goes_on_while_the_disk_is_busy(tmp_path: Path) -> None:
-    """Someone else holds the write lock: whoever changes waits, and everything else does not."""
+    """Another process holds the write lock: only writers wait."""
 
     async def run() -> None:
         store = await SqliteStore.open(tmp_path / "store")
@@ -227,7 +227,7 @@ def test_a_change_elsewhere_is_told_soon_and_many_names_make_it_no_slower(tmp_pa
 
 
 def test_a_lease_that_cannot_be_renewed_is_in_doubt(tmp_path: Path) -> None:
-    """Someone holds the write lock for longer than two thirds of its time, and lets go."""
+    """Another process holds the write lock for more than two thirds of the lease's time, and releases it."""
 
     async def run() -> None:
         store = await SqliteStore.open(tmp_path / "store")
@@ -248,7 +248,7 @@ def test_a_lease_that_cannot_be_renewed_is_in_doubt(tmp_path: Path) -> None:
 
 
 def test_nobody_is_silent_while_nobody_could_have_said_anything(tmp_path: Path) -> None:
-    """A file that was locked, or whose disk was full, ends no leases when it is over; silence after it does."""
+    """A file that was locked, or whose disk was full, ends no leases when it is back; later silence does."""
     file = SqliteFile(str(tmp_path / "store"))
     file.connect()
     file.begin_session("other", 2000)
@@ -276,7 +276,8 @@ def test_nobody_is_silent_while_nobody_could_have_said_anything(tmp_path: Path) 
 def test_a_file_that_is_removed_is_reported_and_one_that_is_replaced_is_not_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Brokers went on in the removed file, and told no one; beside others that had the new one, each with a leader."""
+    """Brokers continued in the removed file without a word, beside others on the new one, each group with its own
+    leader."""
 
     async def run() -> None:
         path, away = tmp_path / "store", tmp_path / "away"

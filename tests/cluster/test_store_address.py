@@ -1,4 +1,4 @@
-"""From an address to a store: what is said of a wrong one, of one that is not there, and of a missing kazoo."""
+"""Addresses of stores: errors for wrong addresses, for a missing store, and without kazoo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers in one cluster on a real ZooKeeper: what they keep to on any store, and connections that are cut."""
+"""The contract of a cluster on a real ZooKeeper, with connections that are cut."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class TestControllerOnZooKeeper(ControllerContract):
         return f"zookeeper://{self.servers}/{path.name}"
 
     def test_a_broker_without_a_connection_resigns_and_joins_again(self, server: ZooKeeperNode, tmp_path: Path) -> None:
-        """A short cut it survives in its epoch; a long one ends its session, and the office goes to another one."""
+        """It survives a short cut in its epoch; a long one ends its session, and another broker becomes the
+        controller."""
 
         async def work(cut_off: Faulty, made: list[Faulty], proxy: Proxy) -> None:
             first, second = ClusterMember(cut_off, 1, timeout_ms=4000), ClusterMember(made[0], 2)

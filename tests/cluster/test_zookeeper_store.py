@@ -1,4 +1,4 @@
-"""The store in ZooKeeper: the contract on a real server, and what is its own: connections cut, servers killed."""
+"""The store in ZooKeeper: the contract on a real server, cut connections, and killed servers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def opened(servers: str, path: Path, timeout_ms: int = TIMEOUT_MS) -> Meta
 
 @asynccontextmanager
 async def behind(server: ZooKeeperNode, path: Path, timeout_ms: int = TIMEOUT_MS) -> AsyncIterator[Behind]:
-    """A store whose connections go through a proxy, and one whose do not."""
+    """Open a store whose connections go through a proxy, and one whose connections do not."""
     async with Proxy(server.port) as proxy:
         store, other = await opened(f"127.0.0.1:{proxy.port}", path, timeout_ms), await opened(server.address, path)
         try:
@@ -80,7 +80,7 @@ class Behind(NamedTuple):
 def test_a_dead_thread_of_kazoo_is_noticed(
     which: str, server: ZooKeeperNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing starts it again: requests would wait for ever, and the broker would neither lead nor end."""
+    """Nothing restarts the thread: requests would wait for ever, and the broker would neither lead nor end."""
 
     async def work() -> None:
         store = await opened(server.address, tmp_path)
@@ -103,7 +103,7 @@ def test_a_dead_thread_of_kazoo_is_noticed(
 
 
 def die(*_: object) -> None:
-    """As a thread does whose memory cannot be had: kazoo catches what is an Exception only."""
+    """Raise what kills a thread that gets no memory: kazoo catches only subclasses of Exception."""
     raise SystemExit
 
 
@@ -155,7 +155,7 @@ def test_a_change_whose_answer_is_lost_is_made_once(is_applied: bool, server: Zo
 
 
 def test_many_changes_under_a_connection_that_is_cut_again_and_again(server: ZooKeeperNode, tmp_path: Path) -> None:
-    """Each of many counters is as high as its writer was told; a mirror behind the cuts ends equal."""
+    """Each of many counters has the value that its writer was told; a mirror behind the cuts ends equal."""
 
     async def work() -> None:
         async with behind(server, tmp_path) as (proxy, store, other):
@@ -265,7 +265,7 @@ def test_a_session_is_in_doubt_while_it_has_no_connection_and_lost_after_its_tim
 def test_a_deaf_connection_makes_a_session_uncertain_before_others_see_its_end(
     server: ZooKeeperNode, tmp_path: Path
 ) -> None:
-    """Nothing is closed: only the answers stay out, so it is by time alone."""
+    """Nothing is closed, only answers are missing, so only time tells."""
 
     async def work() -> None:
         async with behind(server, tmp_path) as (proxy, store, other):
@@ -282,7 +282,7 @@ def test_a_deaf_connection_makes_a_session_uncertain_before_others_see_its_end(
 
 
 def test_an_outcome_that_nobody_knows_is_said(server: ZooKeeperNode, tmp_path: Path) -> None:
-    """The answer is lost, and then the session by which it could have been found out."""
+    """The answer is lost, and then the session that could have found the outcome."""
 
     async def work() -> None:
         async with behind(server, tmp_path, 1500) as (proxy, store, other):
@@ -313,7 +313,7 @@ def test_an_outcome_that_nobody_knows_is_said(server: ZooKeeperNode, tmp_path: P
 
 
 def test_a_loop_that_hangs_gives_its_session_up(server: ZooKeeperNode, tmp_path: Path) -> None:
-    """kazoo goes on in its own threads: without the watchdog this session would live on."""
+    """kazoo's own threads continue: without the watchdog the session would last."""
 
     async def work() -> None:
         store, other = await opened(server.address, tmp_path), await opened(server.address, tmp_path)

@@ -35,7 +35,7 @@ _LARGE: Final = 1 << 20
 
 
 class Node:
-    """A broker: its replica, its coordinator, and what it knows of the partition's state. An `OffsetsTopic`."""
+    """A broker: its replica, its coordinator, and its view of the partition's state. An `OffsetsTopic`."""
 
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         world = cluster.world
@@ -76,7 +76,7 @@ class Node:
     # Roles
 
     def see(self, stored: VersionedState) -> None:
-        """What the store says; nothing that comes late counts."""
+        """Take over a state of the store, unless it is older."""
         if self.state is None or stored.version > self.state.version:
             self.state = stored
         self.take_up()
@@ -89,7 +89,7 @@ class Node:
             self.coordinator.moved()
 
     async def doubt(self, seconds: float) -> None:
-        """The session may be lost; then it is not."""
+        """The session may be lost; then it turns out not to be."""
         self.is_in_doubt = True
         self.replica.resign()
         self.coordinator.moved()
@@ -98,7 +98,7 @@ class Node:
         self.take_up()
 
     async def follow(self) -> None:
-        """Fetch from whoever leads, as far as this broker knows, without an end."""
+        """Fetch from the leader that this broker knows, without an end."""
         rng, nodes = self.cluster.world.rng, self.cluster.nodes
         session: tuple[Node | None, FetchTimes, int] = (None, FetchTimes(0), -1)
         """Whom it asked last, and when that answered."""
@@ -124,7 +124,7 @@ class Node:
 
 
 class Cluster:
-    """``state`` is what the store says. `elect` makes another leader, or the same one anew."""
+    """``state`` is the one in the store. `elect` elects another leader, or the same one in a new epoch."""
 
     def __init__(self, seed: int, *, min_insync: int = 1) -> None:
         self.world = World(seed)
@@ -151,7 +151,7 @@ class Cluster:
         return self.nodes[self.state.state.leader]
 
     def write(self, state: PartitionState, *, latest: float = 0.0) -> None:
-        """Everyone hears of it, at once or at some time up to ``latest`` seconds from now."""
+        """Write a state; each broker sees it now, or up to ``latest`` seconds later."""
         state.check()
         self.state = stored = VersionedState(state, self.state.version + 1)
         for node in self.nodes.values():
@@ -163,7 +163,7 @@ class Cluster:
         self.write(replace(state, leader=leader, leader_epoch=state.leader_epoch + 1), latest=latest)
 
     async def _keep_isr(self) -> None:
-        """What the leader proposes is written, if it has seen the state that it would replace."""
+        """Write the leader's proposal if the leader has seen the state that it replaces."""
         while True:
             await asyncio.sleep(LAG_MS / 4000)
             for node in self.nodes.values():
@@ -180,7 +180,7 @@ class Cluster:
         self.world.run(lambda: False, seconds)
 
     def wait(self, task: asyncio.Task[object], seconds: float = 60.0) -> None:
-        """Let things happen until the task is over; raises what it raised."""
+        """Run until the task is done. Raises its error."""
         assert self.world.run(task.done, seconds), f"still waits after {seconds} s: {task}"
         task.result()
 

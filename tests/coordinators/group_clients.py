@@ -32,7 +32,7 @@ _RESET: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 
 
 class Promises:
-    """What was told, and to whom; ``codes`` counts the answers."""
+    """Which answers were given, and to whom; ``codes`` counts them."""
 
     def __init__(self) -> None:
         self.codes: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Promises:
 
     @contextmanager
     def counted(self, *expected: set[ErrorCode]) -> Iterator[None]:
-        """Errors that a client expects; with them it goes on."""
+        """Count the errors that a client expects and continues after."""
         try:
             yield
         except CoordinatorError as error:
@@ -70,7 +70,7 @@ class Promises:
 
 
 class GroupClient:
-    """A client: it asks any broker who coordinates, and goes there."""
+    """A client: it asks any broker for the coordinator, and goes there."""
 
     def __init__(self, cluster: Cluster, promises: Promises, name: str) -> None:
         self.cluster = cluster
@@ -103,7 +103,7 @@ class GroupClient:
         self.promises.committed(self.name, epoch, offset)
 
     async def run(self) -> None:
-        """Only store offsets."""
+        """Only commit offsets."""
         while self.has_time:
             await asyncio.sleep(self.rng.uniform(0.0, 0.1))
             node = await self.find()
@@ -116,7 +116,7 @@ class GroupClient:
 
 
 class GroupMemberClient(GroupClient):
-    """A member of the group, static or not, that now and then leaves or is started anew."""
+    """A member of the group, static or not, that leaves or restarts now and then."""
 
     def __init__(self, cluster: Cluster, promises: Promises, name: str, instance: str | None) -> None:
         super().__init__(cluster, promises, name)
@@ -170,7 +170,7 @@ class GroupMemberClient(GroupClient):
         return True
 
     async def _work(self, generation: int) -> None:
-        """Until it is told to join again, or has had enough."""
+        """Commit until it must join again, or leaves."""
         while self.has_time and self.rng.random() > 0.02:
             await asyncio.sleep(self.rng.uniform(0.0, 0.3))
             node = await self.find()

@@ -98,7 +98,7 @@ class RunningCoordinator:
         self._open()
 
     def run(self, act: Callable[[GroupCoordinator], Coroutine[Any, Any, None]]) -> None:
-        """On a loop of its own, while the coordinator runs."""
+        """Run on its own loop, while the coordinator runs."""
 
         async def main() -> None:
             running = asyncio.create_task(self.coordinator.run())
@@ -113,7 +113,7 @@ class RunningCoordinator:
         asyncio.run(main())
 
     def written(self) -> list[tuple[str, str | None]]:
-        """Keys and values as the dump shows them."""
+        """The keys and values, as the dump shows them."""
         found = []
         for key, log in sorted(self.directory.logs.items()):
             if key.topic == OFFSETS_TOPIC:
@@ -136,7 +136,7 @@ def join(group: str = "g", *, instance: str | None = "i", session: int = 6_000) 
 
 
 async def stable(coordinator: GroupCoordinator, group: str = "g", *, session: int = 6_000) -> str:
-    """A member that is alone in its group."""
+    """Join as the only member of a group."""
     await coordinator.locate(group)
     joined = await coordinator.join(join(group, session=session))
     sync = SyncGroupRequest(group, joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
@@ -146,7 +146,7 @@ async def stable(coordinator: GroupCoordinator, group: str = "g", *, session: in
 
 
 async def others() -> None:
-    """Everybody who can go on does."""
+    """Let all other tasks run as far as they can."""
     for _ in range(10):
         await asyncio.sleep(0)
 

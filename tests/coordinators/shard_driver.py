@@ -31,7 +31,7 @@ REBALANCE: Final = 60_000
 
 
 def subscription(*topics: str) -> bytes:
-    """Of a consumer, version 0."""
+    """A consumer's subscription, version 0."""
     names = b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics)
     return pack(">hi", 0, len(topics)) + names + pack(">i", -1)
 
@@ -41,7 +41,7 @@ BOTH: Final[Protocols] = (("range", subscription("t")), ("roundrobin", subscript
 
 
 class ShardDriver:
-    """``fails`` is the code with which appends fail; while ``holds`` they wait for `commit_all`."""
+    """``fails`` is the code with which appends fail; with ``holds`` they wait for `commit_all`."""
 
     def __init__(self, limits: GroupLimits | None = None, max_metadata: int = 4096) -> None:
         self.shard = CoordinatorShard(limits or GroupLimits(DELAY), max_metadata)
@@ -72,7 +72,7 @@ class ShardDriver:
         session: int = SESSION,
         rebalance: int = REBALANCE,
     ) -> int:
-        """A ticket, under which `answers` has the answer when there is one."""
+        """Join; `answers` has the answer under the returned ticket when there is one."""
         self._tickets += 1
         self._ids += 1
         request = JoinGroupRequest(
@@ -148,13 +148,13 @@ class ShardDriver:
         return answer
 
     def join_twice(self, *, version: int = 5, protocols: Protocols = RANGE) -> int:
-        """As a client does it: for an id, and then with it."""
+        """Join like a client: for an id, and then with it."""
         first = self.joined(self.start_join(version=version, protocols=protocols))
         assert first.code is ErrorCode.MEMBER_ID_REQUIRED
         return self.start_join(first.member_id, version=version, protocols=protocols)
 
     def stable(self, count: int = 1, *, protocols: Protocols = RANGE, instances: Sequence[str] = ()) -> list[str]:
-        """A stable group of so many members, each with what it is assigned: its own name. The first one leads."""
+        """Make a stable group; each member's assignment is its own name. The first one leads."""
         tickets = [self.join_twice(protocols=protocols) for _ in range(count)]
         tickets += [self.start_join(instance=instance, protocols=protocols) for instance in instances]
         self.advance(DELAY * (count + len(instances) + 1))
@@ -172,7 +172,7 @@ class ShardDriver:
     # Time and the log
 
     def advance(self, milliseconds: int) -> None:
-        """Time goes by, and everything that is due happens when it is due."""
+        """Advance the time; each deadline fires at its time."""
         end = self.now.monotonic + milliseconds
         while True:
             due = min((group.earliest for group in self.shard.groups.values()), default=end + 1)
@@ -193,7 +193,7 @@ class ShardDriver:
         self.shard.apply(records, first)
 
     def commit_all(self) -> None:
-        """What was appended while ``holds`` is below the high watermark now."""
+        """Everything that was appended with ``holds`` is now below the high watermark."""
         held, self._held = self._held, []
         for group, pending in held:
             self._stored(group, pending, ErrorCode.NONE)
@@ -222,18 +222,18 @@ class ShardDriver:
             self._do(self.shard.stored(group, pending, code, self.now), group)
 
     def restart(self) -> None:
-        """The coordinator dies, and another one replays the log: who waited for an answer does not get one."""
+        """The coordinator dies and another one replays the log: waiting clients get no answer."""
         self._held.clear()
         self.shard = self.replayed()
         for group_id, result in self.shard.loaded(self.now):
             self._do(result, self.shard.groups[group_id])
 
     def expire(self, retention_ms: int = RETENTION) -> None:
-        """Offsets that nobody has used for so long, and groups that are nothing without them, go."""
+        """Expire offsets, and groups that have nothing else."""
         self.append(self.shard.expire(self.now, retention_ms))
 
     def replayed(self) -> CoordinatorShard:
-        """What a start would make of the log."""
+        """Return the shard that a start would replay."""
         shard = CoordinatorShard(self.shard.limits, self.shard.max_metadata)
         for record, entry in enumerate(self.log):
             shard.replay(entry, record)

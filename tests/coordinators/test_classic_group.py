@@ -1,4 +1,4 @@
-"""A classic group, one situation after the other: joining, rebalances, assignments; answers and records."""
+"""A classic group, one situation per test: joins, rebalances, assignments; their answers and records."""
 
 from __future__ import annotations
 

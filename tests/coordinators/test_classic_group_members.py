@@ -1,4 +1,4 @@
-"""Members of a classic group: who leaves, static ones, heartbeats, and the end of the group."""
+"""Members of a classic group: leaving, static members, heartbeats, and the end of the group."""
 
 from __future__ import annotations
 

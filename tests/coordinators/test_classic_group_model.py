@@ -1,10 +1,10 @@
-"""Clients that come, stall, die, leave and change their minds, against what they may rely on whatever happens.
+"""Clients that come, stall, die, leave and change their protocols, against the promises to them.
 
-The model knows nothing of states: it looks at answers alone. Generations rise; a generation has one leader, who alone
-learns of all its members, and one protocol, which all of them speak; who is assigned something gets what the leader of
-that generation gave it; who is not of the current generation cannot commit. In the end, when everybody who is alive
-does its part, all of them and nobody else are members. A start at any time finds what was written down, and goes on
-from there; what nobody has used for long is deleted, and a start does not bring it back.
+The model knows no states, only answers. Generations rise. A generation has one leader, which alone sees all its
+members, and one protocol, which all of them support. A member gets the assignment that the leader of that generation
+gave it. A client outside of the current generation cannot commit. In the end, when all living clients work, they are
+exactly the members. A restart at any time finds what was written and continues from there. What was not used for long
+is deleted, and a restart does not bring it back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RESET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 
 @dataclass(eq=False)
 class Client:
-    """What a client of Kafka's knows of itself. ``wants``: the request that it makes next, or waits for."""
+    """What a client knows of itself. ``wants`` is the request that it sends next, or waits for."""
 
     protocols: Protocols
     version: int
@@ -71,7 +71,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(target=clients, protocols=PROTOCOLS, version=st.sampled_from([5, 8, 9]), instance=st.sampled_from("ij"))
     def start_static(self, protocols: Protocols, version: int, instance: str) -> Client:
-        """Also in the place of one that is alive: that one is fenced."""
+        """Start a static member, perhaps in place of a living one, which is then fenced."""
         self.all.append(Client(protocols, version, instance))
         return self.all[-1]
 
@@ -95,7 +95,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The coordinator dies at any time, also in the middle of a rebalance; what was written down is true."""
+        """The coordinator dies at any time, even during a rebalance; what was written counts."""
         self.driver.restart()
         group = self.driver.shard.groups.get(GROUP)
         written = self.last_generation = 0 if group is None else group.generation
@@ -109,7 +109,8 @@ class Groups(RuleBasedStateMachine):
 
     @rule(late=st.booleans(), retention_ms=st.sampled_from([0, RETENTION]))
     def expire(self, late: bool, retention_ms: int) -> None:
-        """Commits go when their group has been empty for long, and with them the group; of one with members none."""
+        """Offsets expire when their group has been empty for long, and with them the group; those of a group with
+        members never."""
         group = self.driver.shard.groups.get(GROUP)
         was_empty = group is None or group.is_empty
         if late:
@@ -141,7 +142,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(client=clients)
     def step(self, client: Client) -> None:
-        """The client does what a client does next."""
+        """Let the client do its next step."""
         if client.is_dead:
             return
         if client.ticket is not None:
@@ -284,7 +285,7 @@ class Groups(RuleBasedStateMachine):
         assert (None if found.value is None else found.value.offset) == self.committed
 
     def teardown(self) -> None:
-        """Everybody does its part for a while: all who are alive are in the group, and nobody else."""
+        """Let all living clients work for a while: they and no others are members."""
         if not hasattr(self, "driver"):
             return
         self.driver.holds = False

@@ -1,4 +1,4 @@
-"""Commits of groups: who may, what is kept and for how long, and that a start finds it again."""
+"""Committed offsets: who may commit, what is kept and for how long, and what a restart finds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def driver() -> ShardDriver:
 
 
 def expire(driver: ShardDriver) -> list[object]:
-    """Keys of what goes."""
+    """Return the keys that expire."""
     records = driver.shard.expire(driver.now, RETENTION)
     driver.append(records)
     assert all(value is None for _, value in records)

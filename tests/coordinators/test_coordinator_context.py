@@ -1,4 +1,4 @@
-"""Coordinators move with the partition that they live in: what was promised by one is kept by the next."""
+"""Coordinators move with their partition: the next one keeps the promises of the last."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _nobody_is_answered_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def disturb(cluster: Cluster, rng: Random, until: float) -> None:
-    """Elections of which brokers hear late, followers that are cut off, sessions in doubt."""
+    """Elections that brokers see late, followers that are cut off, sessions in doubt."""
     while cluster.world.now < until:
         await asyncio.sleep(rng.uniform(0.0, 1.5))
         what = rng.random()
@@ -95,7 +95,7 @@ def story(seed: int) -> Promises:
 
 
 def check_logs(cluster: Cluster) -> None:
-    """All have one log, and the leader knows what it says."""
+    """All replicas have the same log, and the leader has applied it."""
     leader = cluster.leader
     ends = {node.replica.log.log_end_offset for node in cluster.nodes.values()}
     assert ends == {leader.replica.log.high_watermark}
@@ -124,7 +124,7 @@ def test_what_is_promised_is_kept(block: int) -> None:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Broker 1 leads, and all have everything."""
+    """Broker 1 leads, and all replicas have everything."""
     made = Cluster(1, min_insync=2)
     made.elect(1)
     made.run(1.0)
@@ -138,7 +138,7 @@ def offset_of(node: Node, group: str = "g") -> int | None:
 
 
 def begin(cluster: Cluster, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """It waits for something by now."""
+    """Start the task and let it run until it waits."""
     task = cluster.loop.create_task(work)
     cluster.run(0.1)
     return task
@@ -154,7 +154,7 @@ def joining(instance: str = "i", group: str = "g") -> JoinGroupRequest:
 
 
 async def stable(node: Node) -> JoinGroupResult:
-    """A static member that is alone in its group."""
+    """Join as the only, static member of a group."""
     joined = await node.coordinator.join(joining())
     request = SyncGroupRequest("g", joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
     assert (await node.coordinator.sync(request)).code is ErrorCode.NONE
@@ -324,7 +324,7 @@ def test_a_new_epoch_of_the_same_leader_begins_with_what_the_log_says(cluster: C
 
 
 def test_a_load_that_is_overtaken_is_given_up(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lead comes and goes while a long log is read."""
+    """Leadership goes and comes back while a long log is replayed."""
     for offset in range(600):
         cluster.loop.create_task(cluster.nodes[1].coordinator.commit(commit(offset=offset)))
     cluster.run(2.0)
@@ -351,7 +351,7 @@ def test_a_load_that_is_overtaken_is_given_up(cluster: Cluster, monkeypatch: pyt
 
 
 def replace_leader(cluster: Cluster, leader: int) -> VersionedState:
-    """The store has it, and nobody has heard of it."""
+    """The store has another leader, and no broker has seen it."""
     state = replace(cluster.state.state, leader=leader, leader_epoch=cluster.state.state.leader_epoch + 1)
     cluster.state = VersionedState(state, cluster.state.version + 1)
     return cluster.state

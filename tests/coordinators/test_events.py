@@ -1,4 +1,4 @@
-"""What the coordinator logs of a group: joins, rebalances, fenced members, expired sessions, as Kafka's does."""
+"""The coordinator's log messages: joins, rebalances, fenced members, expired sessions, as Kafka's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator on a real log: what it writes, when it answers, what it finds after a start."""
+"""The coordinator on a real log: what it writes, when it answers, and what it finds after a restart."""
 
 from __future__ import annotations
 

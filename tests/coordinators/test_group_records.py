@@ -1,4 +1,4 @@
-"""Records of groups against Kafka's own bytes, and against the reader of the dump, which Kafka's dump was held to."""
+"""Records of groups against Kafka's own bytes, and against the dump's decoder, which was checked against Kafka's."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ENTRIES = st.one_of(
 
 
 def shown(entry: GroupRecord) -> tuple[object, object]:
-    """As `seglog dump --offsets-decoder` has it."""
+    """The record as `seglog dump --offsets-decoder` prints it."""
     key, value = encode(entry)
     key_text, value_text = decode_offsets(key, value, 0)
     assert key_text is not None

@@ -151,7 +151,7 @@ def test_a_log_that_ends_where_the_leader_has_nothing(run: Run, where: str) -> N
 
 
 def test_a_log_that_begins_inside_of_a_batch(run: Run) -> None:
-    """As DeleteRecords may leave it: a follower with nothing begins with all of that batch."""
+    """DeleteRecords may leave such a log: an empty follower starts with the whole batch."""
 
     async def act(both: Both) -> None:
         (leader,) = both.leader.lead("t")
@@ -169,7 +169,7 @@ def test_a_log_that_begins_inside_of_a_batch(run: Run) -> None:
 
 
 def test_a_log_that_ends_inside_of_the_leaders_first_batch(run: Run) -> None:
-    """What it has is below the leader's start, and of a history of which the leader has no epochs any more."""
+    """The follower's log is below the leader's start, with a history whose epochs the leader no longer has."""
 
     async def act(both: Both) -> None:
         (follower,) = both.disk.have("t")
@@ -189,7 +189,8 @@ def test_a_log_that_ends_inside_of_the_leaders_first_batch(run: Run) -> None:
 
 
 def test_no_news_is_news_for_a_new_question(run: Run) -> None:
-    """The high watermark was told with where the logs go apart, and is not told again when we have cut ours."""
+    """The leader returned its high watermark with the point of divergence, and does not repeat it after the
+    truncation."""
 
     async def act(both: Both) -> None:
         (follower,) = both.disk.have("t")
@@ -211,7 +212,7 @@ def test_no_news_is_news_for_a_new_question(run: Run) -> None:
 
 
 def test_what_was_not_taken_is_asked_for_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was unfollowed while its records were on their way, and is followed again before the next request."""
+    """The partition was unfollowed while its records were in flight, and is followed again before the next request."""
 
     async def act(both: Both) -> None:
         (leader,) = both.leader.lead("t")
@@ -307,7 +308,7 @@ def test_nobody_asks_before_he_is_somebody(run: Run) -> None:
 
 
 def test_follower_flushes_before_it_fetches_from_its_new_end(run: Run) -> None:
-    """With ``flush.messages=1`` a fetch offset promises that all before it survives a power cut."""
+    """With ``flush.messages=1`` a fetch offset promises that everything before it survives a power cut."""
 
     async def act(both: Both) -> None:
         config = {"flush.messages": "1"}

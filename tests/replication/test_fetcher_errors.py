@@ -1,4 +1,4 @@
-"""What a fetcher does when a partition, its leader, an answer or its own disk is not as it should be."""
+"""A fetcher and errors of a partition, its leader, an answer or its own disk."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _names(request: Message, number: int) -> bool:
 
 
 def refuse(both: Both, header: RequestHeader, error: int) -> Reply:
-    """Partition 1 has an error in whatever is asked about it."""
+    """Every request about partition 1 returns an error."""
     request = both.leader.requests[-1]
     named = [partition.partition for topic in request.topics for partition in topic.partitions]
     if 1 not in named:
@@ -166,7 +166,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_answer_that_is_none(run: Run, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """One clear line, the connection is closed, and all is well with the next one."""
+    """One clear log line, the connection is closed, and the next one works."""
 
     async def act(both: Both) -> None:
         (leader,) = both.leader.lead("t")
@@ -190,7 +190,7 @@ def test_an_answer_that_is_none(run: Run, name: str, caplog: pytest.LogCaptureFi
 
 
 def test_records_that_are_none(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """Damage on the way: the batch is not taken, and asked for again."""
+    """The batch is damaged on the way: it is not appended, and is fetched again."""
 
     async def act(both: Both) -> None:
         (leader,) = both.leader.lead("t")

@@ -1,4 +1,4 @@
-"""What a leader with ``flush.messages=1`` tells before and after its log is flushed. Flushes wait for the tests."""
+"""What a leader with ``flush.messages=1`` acknowledges before and after a flush. Flushes wait for the tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTITION = TopicPartition("t", 0)
 
 
 class HeldWorkers:
-    """Work waits until `let_go`. ``waiting`` counts what does."""
+    """Work waits until `let_go`. ``waiting`` counts it."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -44,7 +44,7 @@ class HeldWorkers:
         raise AssertionError("not asked here")
 
     async def let_go(self) -> None:
-        """One piece of work, with all that comes of it."""
+        """Do one piece of work, and everything that follows from it."""
         self._may_go.release()
         for _ in range(10):
             await asyncio.sleep(0)
@@ -93,7 +93,7 @@ def run(act: Callable[[], Awaitable[None]]) -> None:
 
 
 def fetch(replica: Replica, offset: int) -> None:
-    """The follower has flushed all before ``offset``."""
+    """The follower has flushed everything before ``offset``."""
     asked = ReplicaFetch(FOLLOWER.node_id, FOLLOWER.epoch, 3, offset, 3 if offset else -1, 0, 1 << 20)
     replica.serve_replica(asked, BROKERS, 0)
 

@@ -1,4 +1,5 @@
-"""What a leader writes of its ISR when others write too, when it knows not what it wrote, and when it hears late."""
+"""A leader's writes of its ISR when others write too, when the outcome is unknown, and when it learns of a state
+late."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ OTHER: Final = Member(2, 99)
 
 
 def run(path: Path, act: Callable[[Node, UUID], Awaitable[None]]) -> None:
-    """With a broker that leads a partition and is alone in its ISR; `OTHER`, which has a replica, is the test."""
+    """Run with a broker that leads a partition and is the whole ISR; the test plays `OTHER`, which has a replica."""
 
     async def within() -> None:
         async with cluster(path, 1) as (node,):
@@ -56,7 +57,7 @@ async def register(node: Node, member: Member) -> None:
 
 
 def fetch(node: Node, topic_id: UUID, member: Member = OTHER) -> None:
-    """It has all that there is."""
+    """The follower has everything."""
     replica = node.replica(topic_id)
     node.replicas.serve(replica, ReplicaFetch(*member, replica.leader_epoch, 0, -1, 0, 1 << 20))
 
@@ -83,8 +84,8 @@ def test_the_first_leader_says_that_the_partition_is_served(tmp_path: Path) -> N
 
 
 def test_a_new_partition_takes_no_record_before_the_store_has_confirmed_that_it_is_written(tmp_path: Path) -> None:
-    """With this, a state that is new proves that nothing was ever acknowledged. An older copy of it would be no proof:
-    the generation rises."""
+    """So a new state proves that nothing was ever acknowledged. The generation rises, because an older copy of the
+    state would prove nothing."""
 
     async def act(node: Node, topic_id: UUID) -> None:
         node.faulty.fail(BEFORE, at="partitions/")
@@ -102,7 +103,7 @@ def test_a_new_partition_takes_no_record_before_the_store_has_confirmed_that_it_
 
 
 def test_what_the_controller_has_written_meanwhile_is_not_written_over(tmp_path: Path) -> None:
-    """The leader decides for another ISR, and hears in the same turn of the loop of a state that was written before."""
+    """The leader proposes another ISR, and sees in the same turn of the loop a state that was written before."""
 
     async def act(node: Node, topic_id: UUID) -> None:
         moving = encode(replace(await in_store(node, topic_id), replicas=(1, 2, 3), adding=(3,)))
@@ -119,7 +120,7 @@ def test_what_the_controller_has_written_meanwhile_is_not_written_over(tmp_path:
 
 
 def test_what_was_not_written_after_all_is_proposed_again_for_a_quiet_partition(tmp_path: Path) -> None:
-    """Its follower has everything, and asks for nothing more."""
+    """Its follower has everything, and sends no further fetch."""
 
     async def act(node: Node, topic_id: UUID) -> None:
         node.faulty.fail(UNKNOWN, at="partitions/")
@@ -130,7 +131,7 @@ def test_what_was_not_written_after_all_is_proposed_again_for_a_quiet_partition(
 
 
 def test_who_asked_before_its_registration_was_seen_joins_when_it_is(tmp_path: Path) -> None:
-    """It has everything, and asks for nothing more."""
+    """The follower has everything, and sends no further fetch."""
 
     async def act(node: Node, topic_id: UUID) -> None:
         again = Member(2, 100)

@@ -1,4 +1,4 @@
-"""Partitions that cannot be had here, for a while or until the next start."""
+"""Partitions that this broker cannot open, for a while or until the next start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER = 2
 
 
 def run(path: Path, act: Callable[[Node, list[tuple[str, ...]]], Awaitable[None]]) -> None:
-    """``act`` gets what was told to the cluster of partitions that cannot be served."""
+    """``act`` gets the partitions that were reported as not served."""
 
     async def within() -> None:
         node = Node(path, 1, lag_max_ms=200)
@@ -40,7 +40,7 @@ def run(path: Path, act: Callable[[Node, list[tuple[str, ...]]], Awaitable[None]
 
 
 def test_a_partition_without_files_is_made_when_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes no directory out of use, and another broker may lead it meanwhile."""
+    """The directory stays in use, and another broker may lead the partition meanwhile."""
 
     async def act(node: Node, told: list[tuple[str, ...]]) -> None:
         with monkeypatch.context() as patch:
@@ -75,7 +75,7 @@ def test_what_could_not_be_had_and_went_elsewhere_is_not_told_of_for_ever(
 def test_a_disk_that_fails_when_a_partition_was_just_made_takes_it_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure is told of before the partition is known: nobody else would lead it."""
+    """The failure is reported before the partition is registered; otherwise no other broker would lead it."""
     real = LogDirs.hold_many
 
     def hold_many(self: LogDirs, wanted: Iterable[ReplicaSpec]) -> list[Log | SeglogError]:

@@ -1,4 +1,4 @@
-"""The high watermark and the ISR, one case a rule."""
+"""The high watermark and the ISR, one case per rule."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_who_is_behind_for_too_long_is_out() -> None:
 
 
 def test_who_was_at_the_end_of_its_time_keeps_up() -> None:
-    """It never is at the end of a log that grows all the time, but where that was when it asked before."""
+    """It never reaches the end of a growing log, but always where that was at its last fetch."""
     progress = leading()
     for step in range(5):
         fetched(progress, 2, 100 + 10 * step, 110 + 10 * step, 400 * step)

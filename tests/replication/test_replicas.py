@@ -1,4 +1,4 @@
-"""`Replicas`: what the metadata store says becomes logs, leaders and followers, and nothing else becomes of it."""
+"""`Replicas`: states of the metadata store become logs, leaders and followers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(path: Path, act: Callable[..., Awaitable[None]], nodes: int = 1, *, min_
 
 
 async def led(node: Node, topic_id: UUID, number: int = 0) -> None:
-    """Until it leads."""
+    """Wait until it leads."""
     await node.until(lambda: (topic_id, number) in node.replicas.by_key and node.replica(topic_id, number).leads)
 
 
@@ -78,7 +78,7 @@ def test_three_brokers_have_the_same(tmp_path: Path) -> None:
 
 
 def test_what_it_leads_no_more_is_not_written_while_others_are_made(tmp_path: Path) -> None:
-    """The partition goes to another broker; to remove its log takes its time, and it may even come back before."""
+    """The partition moves to another broker. Removing its log takes time, and it may even come back before."""
 
     async def act(one: Node) -> None:
         topic_id = await one.create("t", [[1]])
@@ -172,7 +172,7 @@ def test_a_replica_that_an_accepted_older_store_does_not_name_is_kept(tmp_path: 
 
 
 def test_what_the_store_does_not_know_is_kept_and_taken_back_when_it_is_named_again(tmp_path: Path) -> None:
-    """An older copy of the store knows fewer topics: nothing of the others may be deleted, at a start or later."""
+    """An older copy of the store knows fewer topics: the others must not be deleted, at a start or later."""
 
     async def act(one: Node) -> None:
         topic_id = await one.create("t", [[1]])
@@ -218,7 +218,7 @@ def test_a_topic_that_is_deleted_while_its_broker_runs_leaves_nothing(tmp_path: 
 
 @pytest.mark.parametrize("what", ["topic", "partition", "damaged"])
 def test_what_cannot_be_read_or_served_is_not_taken_for_given_away(tmp_path: Path, what: str) -> None:
-    """A later seglog has written it; or the log is damaged, and perhaps the only one."""
+    """A later seglog wrote the value; or the log is damaged, and may be the only one."""
 
     async def act(one: Node, two: Node) -> None:
         topic_id = await two.create("t", [[1]])
@@ -262,7 +262,7 @@ def test_a_partition_that_cannot_be_led_stops_no_other(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("is_written", [True, False])
 def test_an_isr_that_is_on_its_way_counts_also_for_who_was_in_doubt_meanwhile(tmp_path: Path, is_written: bool) -> None:
-    """What it proposed may be written yet. Whoever joins by that must have all that is committed."""
+    """The proposed ISR may still be written. A member that joins by it must have everything committed."""
     disk = Disk(tmp_path, LEADER)
     (replica,) = disk.have("t")
     state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(LEADER,))
@@ -293,7 +293,7 @@ def test_an_isr_that_is_on_its_way_counts_also_for_who_was_in_doubt_meanwhile(tm
 
 
 def test_in_doubt_only_what_all_have_is_acknowledged(tmp_path: Path) -> None:
-    """Followers go on to fetch. A leader that they do not follow serves nobody else."""
+    """Followers keep fetching. A leader without followers serves no client."""
     disk = Disk(tmp_path, LEADER)
     (replica,) = disk.have("t")
     disk.apply(replica, LEADER, 3)
@@ -337,7 +337,8 @@ def test_in_doubt_unclean_elections_stop_a_leader_at_once(tmp_path: Path) -> Non
 
 
 def test_in_doubt_a_state_that_comes_yet_is_taken_up(tmp_path: Path) -> None:
-    """Reading the store may work where writing does not. A smaller ISR commits nothing before it was judged."""
+    """Reading the store may work while writing does not. Under a smaller ISR nothing is committed before it was
+    checked."""
     disk = Disk(tmp_path, LEADER)
     (replica,) = disk.have("t")
     disk.apply(replica, LEADER, 3)
@@ -356,7 +357,7 @@ def test_in_doubt_a_state_that_comes_yet_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_readers_of_the_directory_see_that_a_follower_has_less(tmp_path: Path) -> None:
-    """After an unclean election what was committed may be cut off."""
+    """After an unclean election committed records may be truncated."""
     disk = Disk(tmp_path, LEADER)
     (replica,) = disk.have("t")
     replica.mark = memoryview(array("q", (0, 0)))
@@ -425,7 +426,7 @@ def test_unclean_election_lifts_the_floor_and_what_is_cut_is_saved(tmp_path: Pat
 
 
 def test_log_that_is_emptied_at_an_empty_leader_is_saved_first(tmp_path: Path) -> None:
-    """Nothing in it is known to be committed: that may be, and then the leader is right."""
+    """Nothing in it is known to be committed, so the leader may be right."""
     disk, replica, told = _follower(tmp_path, 0)
     replica.out_of_range(0, 0)
     assert (replica.log.log_end_offset, told) == (0, ["saved 0 to 4"])
@@ -454,7 +455,7 @@ def test_replica_reports_what_it_has_once_and_only_if_it_is_asked(tmp_path: Path
 
 
 class _Reader:
-    """A reader of a leader in one of its lives that reads nothing."""
+    """A reader of one epoch of a leader that reads nothing."""
 
     def __init__(self) -> None:
         self.followed: set[TopicPartition] = set()
@@ -470,7 +471,7 @@ class _Reader:
 
 
 def test_all_are_followed_in_the_next_life_of_their_leader(tmp_path: Path) -> None:
-    """Also those that are told nothing, where another partition is told of before the broker is."""
+    """Including those without a new state, if another partition is seen before the broker is."""
 
     async def act() -> None:
         disk = Disk(tmp_path, FOLLOWER)
@@ -516,7 +517,7 @@ def test_another_isr_is_not_proposed_again_and_again_to_a_store_that_fails(tmp_p
 def test_an_isr_of_which_nobody_knows_whether_it_is_written_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """KAFKA-2729. Whoever is in it must have all that is committed until the store has said what it has."""
+    """KAFKA-2729. Its members must have everything committed until the store has returned its state."""
 
     async def act(one: Node, two: Node) -> None:
         topic_id = await one.create("t", [[1, 2]])
@@ -549,7 +550,7 @@ def test_an_isr_of_which_nobody_knows_whether_it_is_written_counts(
 
 
 def test_whose_disk_has_failed_is_not_taken_back_into_the_isr(tmp_path: Path) -> None:
-    """Though it has everything, and is heard of: the controller would take it out again, again and again."""
+    """Although it has everything and fetches: the controller would remove it again and again."""
 
     async def act(one: Node, two: Node) -> None:
         topic_id = await one.create("t", [[1, 2]])
