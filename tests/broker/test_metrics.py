@@ -6,8 +6,6 @@ import http.client
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from seglog.protocol.apis import ApiKey
 from seglog.storage.log.dir_health import Reserve
 from seglog.testing.memory_fs import MemoryFs
 from tests.broker.running import RunningNode, Wire
+from tests.kit.broker_process import BrokerProcess
 
 _LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)")
 Scrape = Mapping[tuple[str, str], float]
@@ -227,20 +226,13 @@ def test_without_a_listener_there_is_none(start: Callable[..., RunningNode]) -> 
 
 
 def test_serve_has_an_option_for_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "seglog", "serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"]
-    with subprocess.Popen(
-        [*command, str(tmp_path / "data"), "--metrics", "127.0.0.1:0"], stdout=subprocess.PIPE
-    ) as process:
-        try:
-            assert process.stdout is not None
-            host, _, port = json.loads(process.stdout.readline())["metrics"].rpartition(":")
-            connection = http.client.HTTPConnection(host, int(port), timeout=20)
-            connection.request("GET", "/health")
-            assert json.loads(connection.getresponse().read())["status"] == "up"
-            connection.close()
-        finally:
-            process.terminate()
-        assert process.wait(30) == 0
+    with BrokerProcess(tmp_path / "data", options=("--metrics", "127.0.0.1:0")) as broker:
+        host, _, port = broker.ready_line["metrics"].rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection.request("GET", "/health")
+        assert json.loads(connection.getresponse().read())["status"] == "up"
+        connection.close()
+        broker.stop()
 
 
 def test_what_is_documented_is_what_is_told(running: RunningNode) -> None:

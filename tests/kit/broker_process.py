@@ -47,6 +47,8 @@ class BrokerProcess(Service):
             *(word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")),
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self.ready_line: dict[str, Any] = {}
+        """What it printed when it was ready, at its last start."""
 
     @property
     def bootstrap(self) -> str:
@@ -98,8 +100,8 @@ class BrokerProcess(Service):
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"the broker on {self.path} has ended with {self.end()}:\n{self._tail}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        self.ready_line = json.loads(line)
+        return self.ready_line
 
     def wait(self) -> None:
         self.ready()

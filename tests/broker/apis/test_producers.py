@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +13,7 @@ from seglog.broker.apis.producers import BLOCK, ProducerIds
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import RunningNode, Wire
+from tests.kit.broker_process import BrokerProcess
 
 
 def take(wire: Wire) -> int:
@@ -53,15 +50,8 @@ def test_brokers_that_share_a_store_share_no_id(tmp_path: Path) -> None:
 def test_ids_are_not_reused_after_a_kill(tmp_path: Path) -> None:
     seen: set[int] = set()
     for _ in range(3):
-        command = [sys.executable, "-m", "seglog", "serve", "-d", str(tmp_path / "log"), "-l", "127.0.0.1:0", "--json"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        bootstrap = process.stdout.readline().split('"bootstrap":"')[1].split('"')[0]
-        with Wire(bootstrap) as wire:
+        with BrokerProcess(tmp_path / "log") as killed, Wire(killed.bootstrap) as wire:
             given = {take(wire) for _ in range(5)}
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
         assert not given & seen
         seen |= given
 

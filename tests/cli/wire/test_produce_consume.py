@@ -19,6 +19,7 @@ from seglog.records.partitioner import partition_for_key, partition_for_key_crc3
 from tests.broker.clients import kafka
 from tests.broker.running import RunningNode
 from tests.cli.run import Run
+from tests.kit.broker_process import BrokerProcess
 
 
 def _read(broker: RunningNode, topic: str) -> list[Any]:
@@ -281,13 +282,10 @@ def test_a_lost_broker_ends_a_consumer_that_does_not_follow(tmp_path: Path, topi
     (tmp_path / "lines").write_bytes(b"x\n")
     environment = {**os.environ, "PYTHONPATH": "src"}
     seglog = [sys.executable, "-m", "seglog"]
-    serve = [*seglog, "serve", "--json", "-d", str(tmp_path / "log"), "-l", "127.0.0.1:0"]
-    with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE) as broker:
-        assert broker.stdout is not None
-        bootstrap = json.loads(broker.stdout.readline())["bootstrap"]
-        assert run("produce", topic_name, "-b", bootstrap, "--from-file", tmp_path / "lines").code == 0
+    with BrokerProcess(tmp_path / "log") as broker:
+        assert run("produce", topic_name, "-b", broker.bootstrap, "--from-file", tmp_path / "lines").code == 0
         # Without an end that is seen, it waits as for a partition that is not read to its end.
-        consume = [*seglog, "consume", topic_name, "-b", bootstrap, "-e", "--timeout", "5"]
+        consume = [*seglog, "consume", topic_name, "-b", broker.bootstrap, "-e", "--timeout", "5"]
         with subprocess.Popen(
             [*consume, "-X", "enable.partition.eof=false"],
             env=environment,
