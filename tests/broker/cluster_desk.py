@@ -17,7 +17,7 @@ from seglog.broker.apis.elections import ElectionApis
 from seglog.broker.apis.metadata import MetadataApis
 from seglog.broker.apis.offsets import OffsetApis
 from seglog.broker.apis.partition_states import PartitionStates
-from seglog.broker.apis.producers import ProducerApis, ProducerIds
+from seglog.broker.apis.producers import ProducerApis
 from seglog.broker.apis.reassignments import ReassignmentApis
 from seglog.broker.apis.topics import TopicApis
 from seglog.broker.configuration import Configuration, topic_rules
@@ -92,7 +92,7 @@ class Desk:
             TopicApis(self.topics, self.changes, self.identity, self.configuration),
             OffsetApis(self.topics, self.changes, offload),
             ConfigApis(self.topics, self.changes, self.configuration, self.took_effect.append, self.identity),
-            ProducerApis(self.topics, ProducerIds(self.store)),
+            ProducerApis(self.topics),
             ElectionApis(states, self.topics),
             ReassignmentApis(states, self.topics, self.identity),
         )

@@ -20,6 +20,7 @@ from hypothesis import settings
 from kio.serial import entity_reader
 
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.messages import read_answer
 from seglog.protocol.schema import response_class
 from tests.broker.fuzzing import GROUPS, TOPICS, Requests, versions
 from tests.broker.running import Wire
@@ -93,6 +94,9 @@ def check(key: int, version: int, answer: bytes) -> None:
     api = APIS[key]
     start = 5 if key != ApiKey.API_VERSIONS and version >= api.flexible else 4
     assert start == 4 or answer[4] == 0
+    if key == ApiKey.DESCRIBE_TRANSACTIONS:  # kio reads no time of -1, which is Kafka's where no transaction is open
+        read_answer(key, version, answer[start:])
+        return
     _, size = entity_reader(response_class(key, version))(answer, start)
     assert start + size == len(answer), f"API {key} version {version}: {answer.hex()}"
 

@@ -154,9 +154,8 @@ def test_records_get_their_offsets(broker: Broker, version: int) -> None:
 REFUSED: Final[Mapping[str, tuple[Mapping[str, Any], int]]] = {
     "an unknown partition": ({"partition": 7}, 3),
     "acks of two": ({"acks": 2}, 21),
-    "a transaction": (
+    "a transaction without a transactional id": (
         {
-            "transactional_id": "mine",
             "data": batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True),
         },
         53,

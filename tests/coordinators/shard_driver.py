@@ -7,10 +7,10 @@ from struct import pack
 from typing import Final
 
 from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_messages import (
     Answer,
-    CoordinatorError,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,

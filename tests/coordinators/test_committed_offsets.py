@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from seglog.coordinators.classic_group import ClassicGroup
 from seglog.coordinators.committed_offsets import CommittedOffsets
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
-from seglog.coordinators.group_messages import CoordinatorError
 from seglog.coordinators.group_records import GroupMetadataKey, OffsetAndMetadata, OffsetCommitKey
 from seglog.coordinators.group_state import GroupLimits, GroupState
 from seglog.core.error_codes import ErrorCode

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import settings
 
 from seglog.cluster.model import VersionedState
-from seglog.coordinators import coordinator_context, group_coordinator
-from seglog.coordinators.coordinator_loader import load
-from seglog.coordinators.coordinator_shard import CoordinatorShard
+from seglog.coordinators import group_context, group_coordinator
+from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.group_context import GroupContext
 from seglog.coordinators.group_messages import (
     Answer,
-    CoordinatorError,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
     SyncGroupRequest,
 )
 from seglog.coordinators.group_state import GroupLimits, GroupResult
+from seglog.coordinators.settings import GroupSettings
 from seglog.core.error_codes import ErrorCode
-from seglog.replication.replica import Replica
+from seglog.testing.clock import ManualClock
 from tests.cases import case
 from tests.coordinators.cluster import LAG_MS, NODES, TOPIC, Cluster, Node
 from tests.coordinators.group_clients import GroupClient, GroupMemberClient, Promises
@@ -45,8 +45,8 @@ def _nobody_is_answered_twice(monkeypatch: pytest.MonkeyPatch) -> None:
             assert ticket.cancelled() or not ticket.done(), "answered twice"
         answer(step)
 
-    answer: Callable[[GroupResult], None] = coordinator_context.answer
-    monkeypatch.setattr(coordinator_context, "answer", strict)
+    answer: Callable[[GroupResult], None] = group_context.answer
+    monkeypatch.setattr(group_context, "answer", strict)
     monkeypatch.setattr(group_coordinator, "answer", strict)
 
 
@@ -101,9 +101,10 @@ def check_logs(cluster: Cluster) -> None:
     assert ends == {leader.replica.log.high_watermark}
     known = leader.coordinator.shard("any")
     for node in cluster.nodes.values():
-        told = CoordinatorShard(GroupLimits(), 4096)
-        for _ in load(told, node.replica):
+        context = GroupContext(node.replica, GroupLimits(), GroupSettings(), ManualClock())
+        for _ in context.replay():
             pass
+        told = context.shard
         assert set(told.groups) == set(known.groups)
         for group in told.groups:
             assert told.offsets.of(group) == known.offsets.of(group)
@@ -330,15 +331,16 @@ def test_a_load_that_is_overtaken_is_given_up(cluster: Cluster, monkeypatch: pyt
     cluster.run(2.0)
     node = cluster.nodes[2]
     steps = []
+    replay = GroupContext.replay
 
-    def counted(shard: CoordinatorShard, partition: Replica) -> Iterator[None]:
-        for step in load(shard, partition):
-            steps.append(partition.leader_epoch)
+    def counted(context: GroupContext) -> Iterator[None]:
+        for step in replay(context):
+            steps.append(context.leader_epoch)
             if len(steps) == 10:
                 node.see(replace_leader(cluster, 3))
             yield step
 
-    monkeypatch.setattr(group_coordinator, "load", counted)
+    monkeypatch.setattr(GroupContext, "replay", counted)
     node.see(replace_leader(cluster, 2))
     cluster.run(0.1)
     assert len(steps) == 10

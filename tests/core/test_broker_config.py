@@ -60,6 +60,15 @@ replica.lag.time.max.ms | LONG | 30000 | null
 replica.selector.class | STRING | null | null
 replica.socket.timeout.ms | INT | 30000 | null
 socket.request.max.bytes | INT | 104857600 | [1,...]
+transaction.abort.timed.out.transaction.cleanup.interval.ms | INT | 10000 | [1,...]
+transaction.max.timeout.ms | INT | 900000 | [1,...]
+transaction.partition.verification.enable | BOOLEAN | true | null
+transaction.remove.expired.transaction.cleanup.interval.ms | INT | 3600000 | [1,...]
+transaction.state.log.min.isr | INT | 2 | [1,...]
+transaction.state.log.num.partitions | INT | 50 | [1,...]
+transaction.state.log.replication.factor | SHORT | 3 | [1,...]
+transaction.state.log.segment.bytes | INT | 104857600 | [1,...]
+transactional.id.expiration.ms | INT | 604800000 | [1,...]
 """
 )
 """Printed from ``AbstractKafkaConfig.CONFIG_DEF`` of Kafka 4.3.0: name, type, default, valid values."""
@@ -77,6 +86,8 @@ OURS = {
     "metrics.listener": ("string", ""),  # of our own
     "node.id": ("int", "-1"),
     "offsets.topic.replication.factor": ("int", "1"),  # there is one broker
+    "transaction.state.log.min.isr": ("int", "1"),
+    "transaction.state.log.replication.factor": ("int", "1"),
 }
 """What differs on purpose."""
 

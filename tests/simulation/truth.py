@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seglog.broker.app import Node
-from seglog.coordinators.group_messages import CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.core.types import TopicPartition
 from seglog.storage.log import reads
 from seglog.storage.log.log import Log

@@ -15,28 +15,32 @@ from uuid import UUID
 
 from seglog.broker.apis.configs import ConfigApis
 from seglog.broker.apis.group_offsets import GroupOffsetApis
-from seglog.broker.apis.groups import BrokerOffsetsTopic, GroupApis
+from seglog.broker.apis.groups import GroupApis
 from seglog.broker.apis.metadata import MetadataApis
 from seglog.broker.apis.offsets import OffsetApis
 from seglog.broker.apis.producers import ProducerApis, ProducerIds
 from seglog.broker.apis.topics import TopicApis
+from seglog.broker.apis.transactions import TransactionApis
 from seglog.broker.apis.unsupported import UnsupportedApis
 from seglog.broker.broker_lifecycle import BrokerLifecycle
 from seglog.broker.broker_storage import StorageOpener
 from seglog.broker.broker_tasks import BrokerTasks
-from seglog.broker.configuration import Configuration, group_settings, topic_rules
+from seglog.broker.configuration import Configuration, group_settings, topic_rules, transaction_settings
 from seglog.broker.dispatch import Dispatch, largest_frame, warm_up
 from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.ground import BrokerGround
 from seglog.broker.health import StoreStatus
 from seglog.broker.identity import Identity
+from seglog.broker.internal_topics import InternalTopic
 from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.stray_reports import StrayReports
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import Topics
+from seglog.broker.transaction_markers import MarkerAppends, routed
+from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.broker.watermarks import Watermarks
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
@@ -50,6 +54,9 @@ from seglog.cluster.store import (
 )
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
+from seglog.coordinators.transactions.coordinator import TransactionCoordinator
+from seglog.coordinators.transactions.markers import MarkerWriter
+from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC
 from seglog.core.addresses import Address, parse_host_port
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.descriptors import allow_open_files
@@ -57,6 +64,7 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import FrameHandler, IdleLimits
 from seglog.net.connection_quotas import ConnectionQuotas
+from seglog.protocol.api_versions import TRANSACTION_VERSION
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.replication.fetchers import Fetchers, LeaderReader
@@ -68,6 +76,7 @@ from seglog.storage.formats.checkpoints import encode_id
 
 if TYPE_CHECKING:
     from seglog.broker.cluster_peers import ClusterPeers
+    from seglog.broker.peer_requests import PeerRequests
     from seglog.broker.request_errors import RequestErrors
 
 T = TypeVar("T")
@@ -98,7 +107,8 @@ class Node:
     topics: Topics
     changes: TopicChanges
     groups: GroupCoordinator
-    _offsets_topic: BrokerOffsetsTopic
+    transactions: TransactionCoordinator
+    _offsets_topic: InternalTopic
     seen: SeenGenerations
     quotas: ConnectionQuotas
 
@@ -186,6 +196,7 @@ class Node:
         self._compose_groups()
         ids = ProducerIds(self.store)
         self._tasks.at_stop(ids.close)
+        self._compose_transactions(ids)
         if self.is_alone:  # a client finds every topic with its first request
             await self._join()
             await self._open_to_clients(ids)
@@ -322,16 +333,67 @@ class Node:
 
     def _compose_groups(self) -> None:
         settings = group_settings(self.configuration.current, is_alone=self.is_alone)
-        more = {} if self.is_alone else _OFFSETS_CONFIG
-        self._offsets_topic = BrokerOffsetsTopic(self.topics, self.changes, settings, self.identity, more)
+        self._offsets_topic = InternalTopic(
+            OFFSETS_TOPIC,
+            self.topics,
+            self.changes,
+            self.identity,
+            count=settings.offsets_topic_num_partitions,
+            factor=settings.offsets_topic_replication_factor,
+            config=settings.topic_config(),
+            more={} if self.is_alone else _OFFSETS_CONFIG,
+        )
         self.groups = GroupCoordinator(self._offsets_topic, settings, ground=self._ground)
         self.topics.removed.append(lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)]))
-        self.replicas.changed.append(self._offsets_partition_changed)
+        self.replicas.changed.append(self._coordinator_partition_changed)
         self._tasks.begin("groups", self.groups.run())
 
-    def _offsets_partition_changed(self, replica: Replica) -> None:
+    def _compose_transactions(self, ids: ProducerIds) -> None:
+        settings = transaction_settings(self.configuration.current, is_alone=self.is_alone)
+        topic = InternalTopic(
+            TRANSACTION_TOPIC,
+            self.topics,
+            self.changes,
+            self.identity,
+            count=settings.transaction_state_log_num_partitions,
+            factor=settings.transaction_state_log_replication_factor,
+            config=settings.topic_config(),
+        )
+        node_id = self.identity.node_id
+        peers = None if self.is_alone else self._make_peer_requests()
+        self._marker_appends = MarkerAppends(self.topics, self.groups, self._ground.clock)
+        write = routed(self._marker_appends, node_id, None if peers is None else peers.write_markers)
+        markers = MarkerWriter(self.topics.leader, write)
+        self._tasks.at_stop(markers.close)
+        self.transactions = TransactionCoordinator(
+            topic,
+            settings,
+            markers,
+            new_producer_id=ids.next,
+            version=lambda: TRANSACTION_VERSION,
+            ground=self._ground,
+        )
+        self._verifier = TransactionVerifier(
+            self.transactions,
+            node_id,
+            None if peers is None else peers.add_partitions,
+            is_enabled=lambda: self.configuration.current.transaction_partition_verification_enable,
+        )
+        self._tasks.begin("transactions", self.transactions.run())
+
+    def _make_peer_requests(self) -> PeerRequests:
+        from seglog.broker.peer_requests import PeerRequests
+
+        listener = self.configuration.current.inter_broker_listener
+        peers = PeerRequests(self.identity.node_id, lambda: self.view.brokers, listener, ground=self._ground)
+        self._tasks.at_stop(peers.close)
+        return peers
+
+    def _coordinator_partition_changed(self, replica: Replica) -> None:
         if replica.topic_partition.topic == OFFSETS_TOPIC:
             self.groups.moved()
+        elif replica.topic_partition.topic == TRANSACTION_TOPIC:
+            self.transactions.moved()
 
     async def _join(self) -> None:
         """Register in the cluster; from here on, lead and follow as it says."""
@@ -373,19 +435,22 @@ class Node:
             TopicApis(topics, changes, self.identity, self.configuration),
             OffsetApis(topics, changes, offload),
             ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity),
-            ProducerApis(topics, ids),
-            GroupApis(self.groups, self.identity),
-            GroupOffsetApis(self.groups, topics),
+            ProducerApis(topics),
+            GroupApis(self.groups, self.transactions, self.identity),
+            GroupOffsetApis(self.groups, topics, self._verifier),
+            TransactionApis(self.transactions, self.groups, topics, ids, self._marker_appends, self._ground.clock),
             UnsupportedApis(self._refused),
         )
         handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
         handlers.update(self._rare_handlers())
         most, peers = config.fetch_max_bytes, self.peers
         if counted is not None:
-            return counted.dispatch(topics, sessions, offload, handlers, max_bytes=most, peers=peers)
+            return counted.dispatch(
+                topics, sessions, offload, handlers, max_bytes=most, peers=peers, verifier=self._verifier
+            )
         hints = None if peers is None else peers.hints
         fetch = Fetch(topics, sessions, offload, max_bytes=most, peers=peers)
-        return Dispatch(Produce(topics, hints), fetch, handlers, offload)
+        return Dispatch(Produce(topics, hints, self._verifier), fetch, handlers, offload)
 
     def _refused(self, context: RequestContext, why: str) -> None:
         self.quotas.refusals.log(context.client_host, context.listener, why, client_id=context.client_id)

@@ -16,6 +16,7 @@ from seglog.broker.topic_changes import TopicChanges
 from seglog.cluster.model import TopicRules, TopicState
 from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
+from seglog.coordinators.transactions.settings import TransactionSettings
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.errors import InvalidConfigError, SeglogError
@@ -147,6 +148,7 @@ def _decode(value: bytes) -> dict[str, str]:
 
 
 _FACTOR: Final = 3
+_MIN_ISR: Final = 2
 """Kafka's default of ``offsets.topic.replication.factor``."""
 _MIN_INSYNC: Final = TOPIC_KEYS["min.insync.replicas"]
 _UNCLEAN: Final = TOPIC_KEYS["unclean.leader.election.enable"]
@@ -176,3 +178,13 @@ def group_settings(config: BrokerConfig, *, is_alone: bool = True) -> GroupSetti
     if is_alone or "offsets.topic.replication.factor" in config.given:
         return settings
     return settings._replace(offsets_topic_replication_factor=_FACTOR)
+
+
+def transaction_settings(config: BrokerConfig, *, is_alone: bool) -> TransactionSettings:
+    """As `group_settings`."""
+    settings = TransactionSettings._make(getattr(config, name) for name in TransactionSettings._fields)
+    if not is_alone and "transaction.state.log.replication.factor" not in config.given:
+        settings = settings._replace(transaction_state_log_replication_factor=_FACTOR)
+    if not is_alone and "transaction.state.log.min.isr" not in config.given:
+        settings = settings._replace(transaction_state_log_min_isr=_MIN_ISR)
+    return settings

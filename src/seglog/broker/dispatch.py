@@ -80,6 +80,8 @@ class Dispatch:
             answer = self._produce(frame, body, context)
             if isinstance(answer, bytes):
                 return frame_response(key, version, correlation_id, len(answer)) + answer
+            if isinstance(answer, Coroutine):
+                return _framed_body_later(header, answer)
             return None if answer is None else answer.map(lambda body: _framed_body(header, body))
         if len(frame) > LARGE_FRAME:
             return self._answer_large(header, frame, context)
@@ -154,6 +156,11 @@ def _framed_body(header: RequestHeader, body: bytes) -> bytes:
 
 def _framed(header: RequestHeader, answer: FetchAnswer) -> list[bytes | Slice]:
     return [frame_response(header.key, header.version, header.correlation_id, answer.size), *answer.parts]
+
+
+async def _framed_body_later(header: RequestHeader, answer: Coroutine[Any, Any, bytes | None]) -> Reply:
+    body = await answer
+    return None if body is None else _framed_body(header, body)
 
 
 async def _framed_later(header: RequestHeader, answer: Awaitable[FetchAnswer]) -> Reply:

@@ -23,9 +23,9 @@ from seglog.broker.health import StoreStatus, count_partitions, obstacles
 from seglog.broker.identity import Identity
 from seglog.broker.request_errors import RequestErrors
 from seglog.broker.topics import Topic, Topics
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.group_messages import CoordinatorError
 from seglog.coordinators.group_state import GroupState
 from seglog.core.error_codes import error_name
 from seglog.core.fs import Fs, OsFs

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Coroutine, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 from uuid import UUID
 
 from seglog.broker.cluster_peers import LeaderHints
@@ -14,22 +16,28 @@ from seglog.broker.produce_checks import (
     refuse,
     refuse_all,
     refused,
+    transactional_producer,
     without_repeats,
 )
 from seglog.broker.requests import RequestContext
 from seglog.broker.topics import INTERNAL, Topics
+from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError, SeglogError
+from seglog.core.types import ProducerIdAndEpoch
 from seglog.net.pending_replies import PendingReply
 from seglog.protocol.produce import (
     LEADERS,
     PartitionAnswer,
     PartitionData,
+    ProduceRequest,
     TopicAnswer,
+    TopicData,
     read_produce,
     write_produce,
 )
 from seglog.replication.replica import COMMITTED, Replica
+from seglog.storage.log.producer_entry import ProducerEntry
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -41,31 +49,56 @@ _ADMIN_CLIENT: Final = "__admin_client"
 
 
 _ALL: Final = -1
+_ADDS_PARTITIONS: Final = 12
+"""The version from which a producer leaves it to the broker to add partitions to its transaction (KIP-890)."""
+_KNOWS_ABORTABLE: Final = 11
+_NOT_IN_TRANSACTION: Final = "the partition could not be verified to be in the producer's open transaction"
+ProduceReply = bytes | PendingReply[bytes] | None
 
 
 class Produce:
     """Answers Produce requests."""
 
-    def __init__(self, topics: Topics, hints: LeaderHints | None = None) -> None:
+    def __init__(
+        self, topics: Topics, hints: LeaderHints | None = None, verifier: TransactionVerifier | None = None
+    ) -> None:
         self._topics = topics
         self._hints = hints
+        self._verifier = verifier
 
-    def __call__(self, frame: memoryview, body: int, context: RequestContext) -> bytes | PendingReply[bytes] | None:
-        """The response's body, or a wait that no longer needs the frame; None with acks=0, which has no response.
+    def __call__(
+        self, frame: memoryview, body: int, context: RequestContext
+    ) -> ProduceReply | Coroutine[Any, Any, bytes | None]:
+        """The response's body, or a wait for it, for which the frame is not needed; None with acks=0, which is not
+        answered. A coroutine where the coordinator of a transaction has to be asked first: it needs the frame.
 
         `InvalidRequestError` closes the connection: a producer with acks=0 learns of an error in no other way.
         """
         request = read_produce(frame, context.version, body)
         asked = without_repeats(request.topics)
         is_plain = all(is_plain_batch(context.version, data.records) for topic in asked for data in topic.partitions)
-        refusal = None if is_plain else refuse_all(asked)
+        refusal = None if is_plain else refuse_all(asked, request.transactional_id)
+        if refusal is None and not is_plain and (unverified := self._unverified(asked, context.version)):
+            return self._append_verified(request, asked, unverified, context)
+        return self._append_all(request, asked, context, is_plain=is_plain, refusal=refusal)
+
+    def _append_all(
+        self,
+        request: ProduceRequest,
+        asked: Sequence[TopicData],
+        context: RequestContext,
+        *,
+        is_plain: bool,
+        refusal: Refusal | None = None,
+        refused: Mapping[Replica, ErrorCode] = MappingProxyType({}),
+    ) -> ProduceReply:
         uncommitted: list[PendingAppend] = []
         if refusal is None:
             topics = [
                 TopicAnswer(
                     topic,
                     [
-                        self._append(request.acks, topic, data, context, is_plain, uncommitted, (at, place))
+                        self._append(request.acks, topic, data, context, is_plain, uncommitted, (at, place), refused)
                         for place, data in enumerate(partitions)
                     ],
                 )
@@ -85,6 +118,55 @@ class Produce:
                 topics, uncommitted, request.timeout_ms / 1000, lambda: self._answer(topics, context)
             ).answer
         return self._answer(topics, context)
+
+    # Transactions
+
+    def _unverified(
+        self, asked: Sequence[TopicData], version: int
+    ) -> dict[Replica, tuple[ProducerIdAndEpoch, ProducerEntry | None]]:
+        """Partitions in which a batch begins the part of a transaction, with the producer, and what their logs know of
+        it now."""
+        found: dict[Replica, tuple[ProducerIdAndEpoch, ProducerEntry | None]] = {}
+        if self._verifier is None or not (self._verifier.is_enabled() or version >= _ADDS_PARTITIONS):
+            return found
+        for topic, partitions in asked:
+            for number, records in partitions:
+                producer = transactional_producer(records)
+                replica = None if producer is None else self._topics.partition(topic, number)
+                if producer is None or replica is None or not replica.leads:
+                    continue
+                entry = replica.log.producers.entries.get(producer.producer_id)
+                if not _is_open(entry, producer):
+                    found[replica] = producer, entry
+        return found
+
+    async def _append_verified(
+        self,
+        request: ProduceRequest,
+        asked: Sequence[TopicData],
+        unverified: Mapping[Replica, tuple[ProducerIdAndEpoch, ProducerEntry | None]],
+        context: RequestContext,
+    ) -> bytes | None:
+        """Append what the coordinator says is in the transaction, unless a marker has come meanwhile."""
+        assert self._verifier is not None
+        assert request.transactional_id is not None
+        refused: dict[Replica, ErrorCode] = {}
+        for producer in {producer for producer, _ in unverified.values()}:
+            replicas = {one.topic_partition: one for one, (whose, _) in unverified.items() if whose == producer}
+            codes = await self._verifier.check(
+                request.transactional_id,
+                producer,
+                list(replicas),
+                adds=context.version >= _ADDS_PARTITIONS,
+                knows_abortable=context.version >= _KNOWS_ABORTABLE,
+            )
+            refused.update((replicas[one], code) for one, code in codes.items() if code is not ErrorCode.NONE)
+        for replica, (producer, before) in unverified.items():
+            entry = replica.log.producers.entries.get(producer.producer_id)
+            if replica not in refused and entry != before and not _is_open(entry, producer):
+                refused[replica] = ErrorCode.INVALID_TXN_STATE
+        reply = self._append_all(request, asked, context, is_plain=False, refused=refused)
+        return await reply if isinstance(reply, PendingReply) else reply
 
     def _answer(self, topics: list[TopicAnswer], context: RequestContext) -> bytes:
         """In a cluster, the response names the leaders of partitions that other brokers lead."""
@@ -109,6 +191,7 @@ class Produce:
         is_plain: bool,
         uncommitted: list[PendingAppend],
         place: tuple[int, int],
+        refusals: Mapping[Replica, ErrorCode],
     ) -> PartitionAnswer:
         """``is_plain``: every partition of the request has a plain batch. If the answer at ``place`` must wait, the
         append joins ``uncommitted``."""
@@ -124,6 +207,8 @@ class Produce:
             return PartitionAnswer(number, INVALID_REQUIRED_ACKS)
         if context.client_id != _ADMIN_CLIENT and _is_internal(partition):
             return PartitionAnswer(number, INVALID_TOPIC, error_message="an internal topic is written by the broker")
+        if refusals and (code := refusals.get(partition)) is not None:
+            return PartitionAnswer(number, int(code), error_message=_NOT_IN_TRANSACTION)
         try:
             appended = partition.append(records, needs_all=acks == _ALL)
         except SeglogError as error:
@@ -140,6 +225,10 @@ class Produce:
         if found is not None and 0 <= number < len(found.partitions):
             return NOT_LEADER_OR_FOLLOWER  # it is ours but damaged: see the broker's log
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_open(entry: ProducerEntry | None, producer: ProducerIdAndEpoch) -> bool:
+    return entry is not None and entry.current_txn_first_offset is not None and entry.epoch == producer.epoch
 
 
 def _is_internal(partition: Replica) -> bool:

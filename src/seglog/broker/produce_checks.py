@@ -1,8 +1,8 @@
 """Checks of a Produce request before the log sees it, and the answer to a batch that a log refuses.
 
-The rules are those of Kafka 4.3's ``KafkaApis.handleProduceRequest`` and ``ProduceRequest.validateRecords``: from
-version 3 on, the first that is served, a partition gets one batch of magic 2. Bytes that are not a batch of any magic
-refuse the whole request. So does a transactional batch: there is no authorization for it here.
+Rules of Kafka 4.3's ``KafkaApis.handleProduceRequest`` and ``ProduceRequest.validateRecords``: from version 3 on, the
+first that is served, a partition gets one batch of magic 2. Bytes that are not even that spoil the whole request, and
+so does a batch of a transaction without a transactional id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seglog.core.errors import (
     RecordTooLargeError,
     SeglogError,
 )
-from seglog.core.types import NO_OFFSET
+from seglog.core.types import NO_OFFSET, ProducerIdAndEpoch
 from seglog.protocol.produce import PartitionAnswer, PartitionData, RecordError, TopicData
 from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
 from seglog.records.compression import Codec
@@ -32,7 +32,6 @@ CORRUPT_MESSAGE: Final = 2
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
 UNSUPPORTED_COMPRESSION_TYPE: Final = 76
 INVALID_RECORD: Final = 87
-NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
 _ZSTD: Final = int(Codec.ZSTD)
 _ZSTD_FROM: Final = 7
 _SMALLEST: Final = 14
@@ -41,6 +40,8 @@ _TO_MAGIC: Final = 17
 _START: Final = Struct(">8xi4xB4xh")
 """Length, magic and attributes of a batch."""
 _LENGTH: Final = Struct(">8xi")
+_PRODUCER: Final = Struct(">43xqh")
+"""Producer id and epoch of a batch."""
 _NAMED: Final = 3
 _UNTOLD: Final = (CorruptError, RecordTooLargeError, RecordListTooLargeError, LogDirOfflineError, NotLeaderError)
 """Errors that Kafka expects, and for which it does not return the log start offset."""
@@ -64,16 +65,26 @@ def is_plain_batch(version: int, records: memoryview | None) -> bool:
     )
 
 
-def refuse_all(topics: Sequence[TopicData]) -> Refusal | None:
-    """Why the whole request is refused; None if it is not."""
+def transactional_producer(records: memoryview | None) -> ProducerIdAndEpoch | None:
+    """The producer of a batch that is part of a transaction."""
+    if records is None or len(records) < BATCH_OVERHEAD:
+        return None
+    _, magic, attributes = _START.unpack_from(records)
+    if magic != 2 or not attributes & TRANSACTIONAL_BIT:
+        return None
+    return ProducerIdAndEpoch._make(_PRODUCER.unpack_from(records))
+
+
+def refuse_all(topics: Sequence[TopicData], transactional_id: str | None) -> Refusal | None:
+    """Why all of the request is refused, if it is."""
     for _, partitions in topics:
         for _, records in partitions:
             try:
                 first = next(_batches(records), None)
             except CorruptError as error:
                 return Refusal(CORRUPT_MESSAGE, str(error))
-            if first is not None and first[1] == 2 and first[2] & TRANSACTIONAL_BIT:
-                return Refusal(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+            if transactional_id is None and first is not None and first[1] == 2 and first[2] & TRANSACTIONAL_BIT:
+                return Refusal(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return None
 
 

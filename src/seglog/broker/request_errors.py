@@ -14,6 +14,7 @@ from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import Topics
+from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import Message
 from seglog.protocol.produce import TopicAnswer
@@ -40,10 +41,11 @@ class RequestErrors:
         *,
         max_bytes: int,
         peers: ClusterPeers | None = None,
+        verifier: TransactionVerifier | None = None,
     ) -> Dispatch:
         """A `Dispatch` that counts the errors of its responses."""
         return Dispatch(
-            _Produce(topics, self.counts[ApiKey.PRODUCE], None if peers is None else peers.hints),
+            _Produce(topics, self.counts[ApiKey.PRODUCE], None if peers is None else peers.hints, verifier),
             _Fetch(topics, sessions, offload, self.counts[ApiKey.FETCH], max_bytes=max_bytes, peers=peers),
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
             offload,
@@ -79,8 +81,10 @@ def _codes(answer: object) -> Iterator[int]:
 
 
 class _Produce(Produce):
-    def __init__(self, topics: Topics, counts: Counts, hints: LeaderHints | None) -> None:
-        super().__init__(topics, hints)
+    def __init__(
+        self, topics: Topics, counts: Counts, hints: LeaderHints | None, verifier: TransactionVerifier | None
+    ) -> None:
+        super().__init__(topics, hints, verifier)
         self._counts = counts
 
     def _answer(self, topics: list[TopicAnswer], context: RequestContext) -> bytes:

@@ -11,7 +11,7 @@ from seglog.broker.requests import ApiError
 from seglog.cluster.cluster_view import Changes, ClusterView
 from seglog.cluster.model import NO_LEADER, TopicState, offline_name
 from seglog.core.error_codes import ErrorCode
-from seglog.core.types import NO_EPOCH
+from seglog.core.types import NO_EPOCH, TopicPartition
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 
@@ -141,6 +141,14 @@ class Topics:
 
     def find(self, topic: str | UUID) -> Topic | None:
         return self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The id of the broker that leads a partition, -1 if none does; None if there is no such topic."""
+        topic = self.by_name.get(partition.topic)
+        if topic is None:
+            return None
+        is_there = partition.partition < len(topic.partitions)
+        return self.standing(topic, partition.partition).leader if is_there else NO_LEADER
 
     def has(self, topic: str | UUID, number: int) -> bool:
         """Whether the partition exists, here or elsewhere."""

@@ -13,9 +13,9 @@ from uuid import UUID
 from seglog.coordinators import group_membership
 from seglog.coordinators.classic_group import ClassicGroup
 from seglog.coordinators.committed_offsets import CommittedOffsets, FetchedOffset, Place, is_of_other_topic
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_members import CONSUMER
 from seglog.coordinators.group_messages import (
-    CoordinatorError,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
@@ -32,7 +32,7 @@ from seglog.coordinators.group_records import (
 )
 from seglog.coordinators.group_state import GroupLimits, GroupResult, GroupState, Now, PendingGroup, PendingWrite
 from seglog.core.error_codes import ErrorCode
-from seglog.core.types import MAX_INT64
+from seglog.core.types import MAX_INT64, NO_PRODUCER_ID
 
 _SAYS_NOT_FOUND_FROM = 9
 
@@ -87,12 +87,19 @@ class CoordinatorShard:
         else:
             self._apply(entry, record, producer_id)
 
-    def apply(self, entries: Iterable[GroupRecord], first_record: int, *, committed: int = MAX_INT64) -> None:
+    def apply(
+        self,
+        entries: Iterable[GroupRecord],
+        first_record: int,
+        *,
+        committed: int = MAX_INT64,
+        producer_id: int = NO_PRODUCER_ID,
+    ) -> None:
         """Apply records that were just written; those below ``committed`` are committed too. A group has the state of
         its record already."""
         for record, entry in enumerate(entries, first_record):
             if not isinstance(entry[1], GroupMetadataValue):
-                self._apply(entry, record, -1, is_committed=record < committed)
+                self._apply(entry, record, producer_id, is_committed=record < committed)
 
     def _apply(self, entry: GroupRecord, record: int, producer_id: int, *, is_committed: bool = True) -> None:
         key, value = entry
@@ -154,9 +161,9 @@ class CoordinatorShard:
 
     # Offsets
 
-    def commit(self, request: OffsetCommitRequest, now: Now) -> ChangeResult:
+    def commit(self, request: OffsetCommitRequest, now: Now, *, is_transactional: bool = False) -> ChangeResult:
         """Commit offsets. Raises `CoordinatorError` for the whole request; otherwise each offset has its own code."""
-        code = self._check_commit(request, now)
+        code = self._check_commit(request, now, is_transactional=is_transactional)
         if code is not ErrorCode.NONE:
             raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")
         changed = ChangeResult([], [])
@@ -170,13 +177,21 @@ class CoordinatorShard:
             changed.records.append((OffsetCommitKey(request.group_id, *place), value))
         return changed
 
-    def _check_commit(self, request: OffsetCommitRequest, now: Now) -> ErrorCode:
+    def _check_commit(self, request: OffsetCommitRequest, now: Now, *, is_transactional: bool) -> ErrorCode:
         group = self.groups.get(request.group_id)
         if group is not None:
-            return group_membership.check_commit(group, request.member_id, request.instance_id, request.generation, now)
+            return group_membership.check_commit(
+                group,
+                request.member_id,
+                request.instance_id,
+                request.generation,
+                now,
+                is_transactional=is_transactional,
+            )
         if request.generation < 0:
             return ErrorCode.NONE
-        return ErrorCode.GROUP_ID_NOT_FOUND if request.version >= _SAYS_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
+        knows_not_found = request.version >= _SAYS_NOT_FOUND_FROM and not is_transactional
+        return ErrorCode.GROUP_ID_NOT_FOUND if knows_not_found else ErrorCode.ILLEGAL_GENERATION
 
     def _is_too_long(self, metadata: str | None) -> bool:
         """Compare UTF-16 units, as Java does, although the key's name says bytes."""

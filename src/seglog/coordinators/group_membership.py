@@ -267,7 +267,15 @@ def _leave(group: ClassicGroup, leaving: LeavingMember, result: GroupResult) -> 
     return ErrorCode.NONE
 
 
-def check_commit(group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+def check_commit(
+    group: ClassicGroup,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    now: Now,
+    *,
+    is_transactional: bool = False,
+) -> ErrorCode:
     """Check whether this member, or a client outside of the group (generation -1), may commit. A commit is a heartbeat
     too."""
     if group.state is GroupState.DEAD:
@@ -275,13 +283,13 @@ def check_commit(group: ClassicGroup, member_id: str, instance_id: str | None, g
     if generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if generation < 0 and not member_id and instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
     code = group.members.check(member_id, instance_id)
     if code is not ErrorCode.NONE:
         return code
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING:
+    if group.state is GroupState.COMPLETING and not is_transactional:
         return ErrorCode.REBALANCE_IN_PROGRESS
     group.renew(group.members[member_id], now)
     return ErrorCode.NONE

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import SeglogError
 
 Ticket = object
 """Stands for a client that waits for an answer. Only the caller that made it knows what it is."""
@@ -18,14 +17,6 @@ Protocols = tuple[tuple[str, bytes], ...]
 def size_of(protocols: Protocols) -> int:
     """Return the bytes of a member's protocols and their metadata."""
     return sum([len(name) + len(metadata) for name, metadata in protocols])
-
-
-class CoordinatorError(SeglogError):
-    """The whole request fails with this code."""
-
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 class JoinGroupRequest(NamedTuple):
@@ -89,26 +80,3 @@ class LeavingMember(NamedTuple):
 
 
 Answer = JoinGroupResult | SyncGroupResult
-
-
-_OF_APPENDS: Final[dict[int, ErrorCode]] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
-
-
-def code_of_append(error: SeglogError) -> ErrorCode:
-    """Return the client's error code for records that could not be written
-    (``CoordinatorOperationExceptionHelper``)."""
-    return _OF_APPENDS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-def code_of_outcome(outcome: int) -> ErrorCode:
-    """Return the client's code for an outcome of `Replica.outcome`. What is committed stays so, even if too few
-    replicas are in sync by now."""
-    if outcome in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-        return ErrorCode.NONE
-    return _OF_APPENDS.get(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)

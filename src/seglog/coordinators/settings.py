@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from seglog.records.compression import Codec
-from seglog.replication.replica import Replica
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-
-class OffsetsTopic(Protocol):
-    """The topic ``__consumer_offsets``."""
-
-    def partitions(self) -> Sequence[Replica | None]:
-        """The partitions by number: None for one that is not here or cannot be served; empty before the topic
-        exists."""
-
-    def leader(self, number: int) -> int:
-        """The id of the broker that leads a partition, -1 if none does."""
-
-    def is_awaited(self, number: int) -> bool:
-        """Whether this broker is to lead a partition whose log it does not have yet."""
-
-    async def create(self) -> None:
-        """Create the topic. Raises `SeglogError`."""
 
 
 class GroupSettings(NamedTuple):

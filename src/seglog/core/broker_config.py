@@ -161,6 +161,29 @@ class BrokerConfig:
         int32(1), "ms that a follower waits for a response beyond replica.fetch.wait.max.ms", default=30_000
     )
     socket_request_max_bytes: int = setting(int32(1), "bytes of the largest request", default=100 * 1024**2)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        int32(1), "ms between two checks for transactions that have timed out", default=10_000
+    )
+    transaction_max_timeout_ms: int = setting(int32(1), "longest transaction.timeout.ms of a producer", default=900_000)
+    transaction_partition_verification_enable: bool = setting(
+        Boolean(), "whether a partition is verified to be in a transaction before it is written", default=True
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        int32(1), "ms between two checks for transactional ids that have expired", default=3_600_000
+    )
+    transaction_state_log_min_isr: int = setting(
+        int32(1), "min.insync.replicas of __transaction_state, at most its replicas; 2 in Kafka", default=1
+    )
+    transaction_state_log_num_partitions: int = setting(int32(1), "partitions of __transaction_state", default=50)
+    transaction_state_log_replication_factor: int = setting(
+        int32(1), "replicas of __transaction_state, at most one on each broker; 3 in Kafka", default=1
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        int32(1), "segment.bytes of __transaction_state", default=100 * 1024**2
+    )
+    transactional_id_expiration_ms: int = setting(
+        int32(1), "ms after which an unused transactional id is forgotten", default=604_800_000
+    )
     directory: LogDirConfig = field(default_factory=LogDirConfig)
     given: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -336,6 +359,7 @@ DYNAMIC_KEYS: Final = frozenset(
         "min.insync.replicas",
         "num.recovery.threads.per.data.dir",
         "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
         "unclean.leader.election.enable",
     }
 )

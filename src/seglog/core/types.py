@@ -57,6 +57,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """An idempotent or transactional producer, as its batches name it."""
+
+    producer_id: int
+    epoch: int
+
+
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that Kafka and seglog write themselves."""
 

@@ -3,6 +3,7 @@ other messages."""
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
 from typing import Final
 
@@ -16,6 +17,17 @@ _ROWS: Final = [_ROW.pack(api.key, api.low, api.high) for api in APIS.values()]
 _THROTTLED_SINCE: Final = 1
 _NO_TIME: Final = bytes(4)
 _NO_TAGS: Final = b"\0"
+TRANSACTION_VERSION: Final = 2
+"""The highest ``transaction.version`` that is served (KIP-890)."""
+_NAME: Final = b"\x14transaction.version"
+_SUPPORTED: Final = b"\x02" + _NAME + struct.pack(">hh", 0, TRANSACTION_VERSION) + _NO_TAGS
+_FINALIZED: Final = b"\x02" + _NAME + struct.pack(">hh", TRANSACTION_VERSION, TRANSACTION_VERSION) + _NO_TAGS
+_FEATURES: Final = b"".join(
+    (
+        b"\x03",  # three tagged fields: what is supported, the epoch, and what is finalized (KIP-584)
+        *(bytes((tag, len(data))) + data for tag, data in enumerate((_SUPPORTED, bytes(8), _FINALIZED))),
+    )
+)
 _Software = tuple[str, str]
 
 
@@ -51,4 +63,4 @@ def write_api_versions(version: int, error_code: int = 0, *, with_apis: bool = T
         time = _NO_TIME if version >= _THROTTLED_SINCE else b""
         return code + len(rows).to_bytes(4, "big") + b"".join(rows) + time
     table = b"".join(row + _NO_TAGS for row in rows)
-    return code + uvarint(len(rows) + 1) + table + _NO_TIME + _NO_TAGS
+    return code + uvarint(len(rows) + 1) + table + _NO_TIME + (_FEATURES if with_apis else _NO_TAGS)

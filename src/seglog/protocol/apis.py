@@ -39,6 +39,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -128,6 +133,11 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.DELETE_RECORDS, 0, 2, 2),
         Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
+        Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3),
+        Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3),
+        Api(ApiKey.END_TXN, 0, 5, 3),
+        Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1),
+        Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3),
         Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
         Api(ApiKey.ALTER_CONFIGS, 0, 2, 2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
@@ -140,6 +150,8 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.OFFSET_DELETE, 0, 0, _NEVER_FLEXIBLE),
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
         Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
+        Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
+        Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
         # `seglog.broker.apis.unsupported` answers the following.
@@ -152,8 +164,6 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
         Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0),
         Api(ApiKey.UPDATE_FEATURES, 0, 2, 0),
-        Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
-        Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
         Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
         Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),

@@ -49,10 +49,23 @@ def _metadata(request: Message, version: int) -> None:
         request.topics = None  # no topics meant all of them
 
 
+def _add_partitions_to_txn(request: Message, _: int) -> None:
+    request.transactions = (
+        Message(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            verify_only=False,
+            topics=request.v3_and_below_topics,
+        ),
+    )
+
+
 _REQUESTS: Final[Mapping[int, tuple[int, Callable[[Message, int], None]]]] = {
     ApiKey.METADATA: (1, _metadata),
     ApiKey.OFFSET_FETCH: (8, _offset_fetch),
     ApiKey.FIND_COORDINATOR: (4, _find_coordinator),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (4, _add_partitions_to_txn),
     ApiKey.LEAVE_GROUP: (3, _leave_group),
     ApiKey.DELETE_TOPICS: (6, _delete_topics),
 }
@@ -83,14 +96,20 @@ def _one_member(answer: Answer, _: int) -> Answer:
     return {**answer, "error_code": code or (members[0]["error_code"] if members else 0)}
 
 
+def _one_transaction(answer: Answer, _: int) -> Answer:
+    (transaction,) = answer["results_by_transaction"]
+    return {**answer, "results_by_topic_v3_and_below": transaction["topic_results"]}
+
+
 _RESPONSES: Final[Mapping[int, tuple[int, Callable[[Answer, int], Answer]]]] = {
     ApiKey.OFFSET_FETCH: (8, _one_group),
     ApiKey.FIND_COORDINATOR: (4, _one_coordinator),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (4, _one_transaction),
     ApiKey.LEAVE_GROUP: (3, _one_member),
 }
 
 
-__all__ = ["Message", "read_request", "write_response"]
+__all__ = ["Message", "read_answer", "read_request", "write_request", "write_response"]
 
 
 def read_request(key: int, version: int, data: bytes | bytearray | memoryview, position: int = 0) -> Message:
@@ -105,3 +124,14 @@ def read_request(key: int, version: int, data: bytes | bytearray | memoryview, p
 def write_response(key: int, version: int, answer: Mapping[str, Any]) -> bytes:
     """Encode the body of a response; ``answer`` has the shape of the newest version."""
     return write_message(response_class(key, version), to_older(key, version, answer))
+
+
+def write_request(key: int, version: int, request: Mapping[str, Any]) -> bytes:
+    """The body of a request of this broker's own."""
+    return write_message(request_class(key, version), request)
+
+
+def read_answer(key: int, version: int, data: bytes | bytearray | memoryview) -> Message:
+    """The body of the response to a request of this broker's own. `InvalidRequestError`, whatever the bytes are."""
+    message = response_class(key, version)
+    return read_message(message, message, data, 0)

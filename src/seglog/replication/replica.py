@@ -377,7 +377,14 @@ class Replica:
 
     # Leading
 
-    def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> AppendResult:
+    def append(
+        self,
+        records: Buffer,
+        origin: Origin = Origin.CLIENT,
+        *,
+        needs_all: bool = False,
+        transaction_version: int = 0,
+    ) -> AppendResult:
         """Append batches as the leader; with ``needs_all`` only if enough replicas are in sync to commit them. Raises
         what `Log.append` raises, `NotLeaderError` and `NotEnoughReplicasError`."""
         progress = self._check_leads()
@@ -393,7 +400,9 @@ class Replica:
                 f"{self.topic_partition} has {len(state.isr)} in-sync replicas, and needs {state.needed}"
             )
         self.appends += 1
-        appended = self.log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+        appended = self.log.append(
+            records, leader_epoch=self.leader_epoch, origin=origin, transaction_version=transaction_version
+        )
         self.messages_in += appended.last_offset - appended.first_offset + 1
         size = len(records)
         self.bytes_in += size

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping
 
 from seglog.broker.app import Node
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
-from seglog.coordinators.group_messages import CoordinatorError, LeavingMember
+from seglog.coordinators.group_messages import LeavingMember
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError
 

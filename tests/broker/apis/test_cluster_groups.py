@@ -7,17 +7,20 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from seglog.broker.apis import groups as group_requests
+from seglog.broker import internal_topics
 from seglog.broker.apis.group_offsets import GroupOffsetApis
-from seglog.broker.apis.groups import BrokerOffsetsTopic, GroupApis
+from seglog.broker.apis.groups import GroupApis
 from seglog.broker.configuration import group_settings
+from seglog.broker.internal_topics import InternalTopic
+from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.cluster.model import BrokerRegistration
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
+from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.core.ground import Ground
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -30,16 +33,28 @@ NOBODY = (15, -1, "", -1)
 @pytest.fixture(autouse=True)
 def _who_asks_first_is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the disk takes until all partitions of the topic of offsets have leaders."""
-    monkeypatch.setattr(group_requests, "_SETTLED_SECONDS", SOON)
+    monkeypatch.setattr(internal_topics, "_SETTLED_SECONDS", SOON)
 
 
 @asynccontextmanager
 async def groups(desk: Desk) -> AsyncIterator[GroupCoordinator]:
     """The desk answers for groups, too."""
     settings = group_settings(desk.configuration.current, is_alone=False)
-    topic = BrokerOffsetsTopic(desk.topics, desk.changes, settings, desk.identity)
+    topic = InternalTopic(
+        OFFSETS_TOPIC,
+        desk.topics,
+        desk.changes,
+        desk.identity,
+        count=settings.offsets_topic_num_partitions,
+        factor=settings.offsets_topic_replication_factor,
+        config=settings.topic_config(),
+    )
     coordinator = GroupCoordinator(topic, settings, ground=Ground(rng=Random(1)))
-    for api in (GroupApis(coordinator, desk.identity), GroupOffsetApis(coordinator, desk.topics)):
+    no_transactions, no_verifier = cast(TransactionCoordinator, None), cast(TransactionVerifier, None)
+    for api in (
+        GroupApis(coordinator, no_transactions, desk.identity),
+        GroupOffsetApis(coordinator, desk.topics, no_verifier),
+    ):
         desk._handlers |= api.handlers()
     running = asyncio.create_task(coordinator.run())
     await asyncio.sleep(0)

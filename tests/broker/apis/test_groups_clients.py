@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, ShareConsumer
 
-from tests.broker.clients import AdminClient, NewTopic, aiokafka, kafka
+from tests.broker.clients import AdminClient, NewTopic
 from tests.broker.running import RunningNode
 from tests.clients.process import ClientProcess
 
@@ -138,21 +137,6 @@ def test_a_group_goes_on_after_the_brokers_restart(members: Members) -> None:
     assert all(after.offsets("read", partition) == list(range(10, 20)) for partition in range(PARTITIONS))
 
 
-# Transactions, which are not there
-
-
-def test_a_transactional_producer_is_refused_for_good(members: Members) -> None:
-    bootstrap = members.running.bootstrap
-    theirs: Any = Producer({"log_level": 0, "bootstrap.servers": bootstrap, "transactional.id": "x"})
-    with pytest.raises(Exception, match="seglog has no transactions yet") as refused:
-        theirs.init_transactions(SECONDS)
-    assert refused.value.args[0].fatal()
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id="x")
-    with pytest.raises(kafka.errors.KafkaError, match="ClusterAuthorizationFailedError"):
-        producer.init_transactions()
-    producer.close()
-
-
 # Groups that are not classic, which are not there either
 
 
@@ -169,17 +153,3 @@ def test_librdkafkas_members_of_other_groups_give_up_at_once(members: Members) -
     sharer.subscribe(["t"])
     with pytest.raises(KafkaException, match="ShareGroupHeartbeat fatal error: Broker: API version not supported"):
         sharer.poll(SECONDS)
-
-
-def test_aiokafkas_transactional_producer_is_refused_for_good(members: Members) -> None:
-    async def begin() -> None:
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=members.running.bootstrap, transactional_id="x", retry_backoff_ms=10
-        )
-        try:
-            with pytest.raises(aiokafka.errors.KafkaError, match="ClusterAuthorizationFailedError"):
-                await asyncio.wait_for(producer.start(), SECONDS)
-        finally:
-            await producer.stop()
-
-    asyncio.run(begin())

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from seglog.broker.apis.producers import BLOCK, ProducerIds
 from seglog.cluster.sqlite_store import SqliteStore
@@ -54,19 +53,6 @@ def test_ids_are_not_reused_after_a_kill(tmp_path: Path) -> None:
             given = {take(wire) for _ in range(5)}
         assert not given & seen
         seen |= given
-
-
-@pytest.mark.parametrize(("transactional_id", "code"), [("tx", 53), ("", 42)])
-def test_transactions_are_refused_for_good(wire: Wire, transactional_id: str, code: int) -> None:
-    answer = wire.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=transactional_id, transaction_timeout=1000)
-    assert (answer.error_code, answer.producer_id) == (code, -1)
-
-
-def test_a_transactional_producer_of_librdkafka_gives_up(broker: RunningNode) -> None:
-    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "transactional.id": "tx"})
-    with pytest.raises(KafkaException) as error:
-        producer.init_transactions(60)
-    assert not error.value.args[0].retriable()
 
 
 def test_active_producers_are_described(broker: RunningNode, wire: Wire, topic_name: str) -> None:

@@ -61,13 +61,6 @@ CASES: list[tuple[ApiKey, dict[str, object], Any, list[int]]] = [
         [35],
     ),
     (ApiKey.UPDATE_FEATURES, {"timeout": 1000, "feature_updates": [FEATURE]}, whole, [95]),
-    (
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        {"transactional_ids": ["a", "b"]},
-        lambda a: [one.error_code for one in a.transaction_states],
-        [105, 105],
-    ),
-    (ApiKey.LIST_TRANSACTIONS, {"state_filters": ["Ongoing"], "producer_id_filters": []}, whole, [0]),
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
     (
         ApiKey.CONSUMER_GROUP_DESCRIBE,

@@ -9,31 +9,46 @@ from uuid import UUID
 
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import Topic, Topics
+from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.coordinators.committed_offsets import FetchedOffset
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.group_messages import CoordinatorError
 from seglog.coordinators.group_records import NO_RETENTION
+from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.error_codes import ErrorCode
+from seglog.core.types import ProducerIdAndEpoch, TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
 _TOPIC_IDS: Final = 10
 """The first version of OffsetCommit and OffsetFetch with topic ids."""
 _NO_OFFSET: Final = -1
+_BY_NAME: Final = 0
+"""A version of OffsetCommit that names topics."""
+_KNOWS_ABORTABLE: Final = 4
+_ADDS_PARTITIONS: Final = 5
+"""The versions of TxnOffsetCommit of clients that know TRANSACTION_ABORTABLE, and that leave it to the broker to add
+the group's partition to the transaction (KIP-890)."""
+_OF_COORDINATOR: Final = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+"""The retriable error as a client expects it from a group coordinator."""
 _ZERO: Final = UUID(int=0)
 
 
 class GroupOffsetApis:
-    def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
+    """Answers requests for offsets of groups."""
+
+    def __init__(self, coordinator: GroupCoordinator, topics: Topics, verifier: TransactionVerifier) -> None:
         self._coordinator = coordinator
         self._topics = topics
+        self._verifier = verifier
 
     def handlers(self) -> Mapping[int, ApiHandler]:
         return {
             ApiKey.OFFSET_COMMIT: self.commit,
             ApiKey.OFFSET_FETCH: self.fetch,
             ApiKey.OFFSET_DELETE: self.delete,
+            ApiKey.TXN_OFFSET_COMMIT: self.commit_in_transaction,
         }
 
     def _find(self, named: Message, version: int) -> Topic | None:
@@ -59,21 +74,67 @@ class GroupOffsetApis:
                 partitions.append(answer)
                 if topic is not None and not answer["error_code"]:
                     answers.append(answer)
-                    commits.append(
-                        OffsetCommit(
-                            (topic.name, partition.partition_index),
-                            _known_id(topic),
-                            partition.committed_offset,
-                            partition.committed_leader_epoch,
-                            partition.committed_metadata,
-                        )
-                    )
+                    commits.append(_offset_commit(topic, partition))
             topics.append(_named(wanted, topic) | {"partitions": partitions})
         if commits:
             codes = await self._commit(request, version, commits)
             for answer, code in zip(answers, codes, strict=True):
                 answer["error_code"] = int(code)
         return {"topics": topics}
+
+    async def commit_in_transaction(self, request: Message, context: RequestContext) -> Answer:
+        """TxnOffsetCommit: offsets that count when the producer's transaction is committed (KIP-98, 447)."""
+        commits, answers, topics = [], [], []
+        for wanted in request.topics:
+            topic = self._topics.find(wanted.name)
+            partitions = []
+            for partition in wanted.partitions:
+                answer = {
+                    "partition_index": partition.partition_index,
+                    "error_code": _why_not(topic, partition, _BY_NAME),
+                }
+                partitions.append(answer)
+                if topic is not None and not answer["error_code"]:
+                    answers.append(answer)
+                    commits.append(_offset_commit(topic, partition))
+            topics.append({"name": wanted.name, "partitions": partitions})
+        if commits:
+            codes = await self._commit_in_transaction(request, context.version, commits)
+            for answer, code in zip(answers, codes, strict=True):
+                answer["error_code"] = int(code)
+        return {"topics": topics}
+
+    async def _commit_in_transaction(
+        self, request: Message, version: int, commits: list[OffsetCommit]
+    ) -> list[ErrorCode]:
+        if not request.group_id:
+            return [ErrorCode.INVALID_GROUP_ID for _ in commits]
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        wanted = OffsetCommitRequest(
+            request.group_id, request.generation_id, request.member_id, request.group_instance_id, commits, version
+        )
+        partition = TopicPartition(OFFSETS_TOPIC, self._coordinator.partition_of(request.group_id))
+        try:
+            self._coordinator.shard(request.group_id)  # refused here, nothing becomes a part of the transaction
+            code = await self._verify(request.transactional_id, producer, partition, version)
+            if code is not ErrorCode.NONE:
+                return [code for _ in commits]
+            return await self._coordinator.commit_in_transaction(wanted, producer)
+        except CoordinatorError as error:
+            return [error.code for _ in commits]
+
+    async def _verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition, version: int
+    ) -> ErrorCode:
+        replica = self._topics.partition(*partition)
+        entry = None if replica is None else replica.log.producers.entries.get(producer.producer_id)
+        if entry is not None and entry.current_txn_first_offset is not None and entry.epoch == producer.epoch:
+            return ErrorCode.NONE
+        adds = version >= _ADDS_PARTITIONS
+        codes = await self._verifier.check(
+            transactional_id, producer, (partition,), adds=adds, knows_abortable=version >= _KNOWS_ABORTABLE
+        )
+        return _OF_COORDINATOR.get(codes[partition], codes[partition])
 
     async def _commit(self, request: Message, version: int, commits: list[OffsetCommit]) -> list[ErrorCode]:
         wanted = OffsetCommitRequest(
@@ -198,6 +259,16 @@ def _why_not(topic: Topic | None, partition: Message, version: int) -> int:
     if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return 0
+
+
+def _offset_commit(topic: Topic, partition: Message) -> OffsetCommit:
+    return OffsetCommit(
+        (topic.name, partition.partition_index),
+        _known_id(topic),
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata,
+    )
 
 
 def _id_of(topic: Topic | None) -> UUID:

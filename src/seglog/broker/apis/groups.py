@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any, Final
 
 from seglog.broker.identity import NOT_ASKED, Identity
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
-from seglog.broker.topic_changes import TopicChanges
-from seglog.broker.topics import Topics
+from seglog.cluster.model import NO_LEADER
 from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_messages import (
-    CoordinatorError,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
@@ -22,80 +20,25 @@ from seglog.coordinators.group_messages import (
     SyncGroupResult,
 )
 from seglog.coordinators.group_state import GroupState
-from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
+from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import SeglogError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.replication.replica import Replica
 
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Read, delete, describe, describe configs, alter configs: without ACLs, everyone may do everything."""
 _log: Final = logging.getLogger("seglog.broker")
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
-_NOBODY: Final = -1
-_SETTLED_SECONDS: Final = 2.0
-"""How long the first group waits until its partition has a leader. Without the wait, clients retry only after a second.
-"""
 _NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
-_NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
-
-
-class BrokerOffsetsTopic:
-    """``__consumer_offsets`` as this broker sees it: the `OffsetsTopic` of its `GroupCoordinator`. A new topic gets
-    ``config`` in addition to Kafka's."""
-
-    def __init__(
-        self,
-        topics: Topics,
-        changes: TopicChanges,
-        settings: GroupSettings,
-        identity: Identity,
-        config: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self._config = config
-        self._topics = topics
-        self._changes = changes
-        self._settings = settings
-        self._identity = identity
-
-    def partitions(self) -> Sequence[Replica | None]:
-        topic = self._topics.by_name.get(OFFSETS_TOPIC)
-        return () if topic is None else topic.partitions
-
-    def leader(self, number: int) -> int:
-        topic = self._topics.by_name.get(OFFSETS_TOPIC)
-        if topic is None or number >= len(topic.partitions):
-            return _NOBODY
-        return self._topics.standing(topic, number).leader
-
-    def is_awaited(self, number: int) -> bool:
-        partitions = self.partitions()
-        has_none = number < len(partitions) and partitions[number] is None
-        return has_none and self.leader(number) == self._identity.node_id
-
-    async def create(self) -> None:
-        settings = self._settings
-        factor = min(settings.offsets_topic_replication_factor, len(self._identity.racks()))
-        count, config = settings.offsets_topic_num_partitions, {**settings.topic_config(), **self._config}
-        topic = await self._changes.ensure(OFFSETS_TOPIC, count, config, factor=factor)
-        await self._changes.settled([topic], _SETTLED_SECONDS)
-
-    async def complete_config(self) -> None:
-        """Give a topic that an earlier release made the configuration of a new one, except for keys that it has."""
-        if OFFSETS_TOPIC in self._topics.by_name:
-            try:
-                await self._changes.complete_config(OFFSETS_TOPIC, self._config)
-            except SeglogError as error:
-                _log.warning("%s is not flushed with each commit: %s", OFFSETS_TOPIC, error)
 
 
 class GroupApis:
     """Answers group members and administrators. For offsets see `seglog.broker.apis.group_offsets`."""
 
-    def __init__(self, coordinator: GroupCoordinator, identity: Identity) -> None:
+    def __init__(self, coordinator: GroupCoordinator, transactions: TransactionCoordinator, identity: Identity) -> None:
         self._coordinator = coordinator
+        self._transactions = transactions
         self._identity = identity
 
     def handlers(self) -> Mapping[int, ApiHandler]:
@@ -116,20 +59,16 @@ class GroupApis:
         return {"coordinators": [await self._find(key, request.key_type, context) for key in request.coordinator_keys]}
 
     async def _find(self, key: str, kind: int, context: RequestContext) -> dict[str, Any]:
-        message, address, leader = None, None, _NOBODY
-        if kind == _GROUP:
-            leader = await self._coordinator.locate(key)
+        coordinator = self._coordinator if kind == _GROUP else self._transactions if kind == _TRANSACTION else None
+        address, leader = None, NO_LEADER
+        if coordinator is None:
+            code = ErrorCode.INVALID_REQUEST  # share groups are not here, and what else there may be is not known
+        else:
+            leader = await coordinator.locate(key)
             address = self._identity.address(leader, context.listener)
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE if address is None else ErrorCode.NONE
-        elif kind == _TRANSACTION:
-            # Every client gives up at once on this code. On 53 Java does not show the message; on all others
-            # librdkafka tries again until its time is over.
-            code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
-        else:
-            code = ErrorCode.INVALID_REQUEST  # share groups, and unknown types
-        if message is None and context.version < 4:
-            message = code.name
-        found = {"key": key, "error_code": int(code), "error_message": message or "", **_NO_NODE}
+        message = code.name if context.version < 4 else ""
+        found = {"key": key, "error_code": int(code), "error_message": message, **_NO_NODE}
         if address is not None:
             found |= {"node_id": leader, "host": address.host, "port": address.port}
         return found

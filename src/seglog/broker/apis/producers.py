@@ -7,13 +7,12 @@ assigned twice (Kafka's ``RPCProducerIdManager``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from seglog.broker.requests import NO_SUCH_PARTITION, Answer, ApiHandler, RequestContext
 from seglog.broker.topics import Topics
-from seglog.cluster.store import MetadataStore, NameExistsError, StoreError, VersionChangedError
-from seglog.core.error_codes import ErrorCode
+from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
@@ -82,29 +81,13 @@ def _look_at_failure(task: asyncio.Task[None]) -> None:
 
 
 class ProducerApis:
-    def __init__(self, topics: Topics, ids: ProducerIds) -> None:
+    """Answers DescribeProducers."""
+
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._ids = ids
 
     def handlers(self) -> Mapping[int, ApiHandler]:
-        return {ApiKey.INIT_PRODUCER_ID: self.init_producer_id, ApiKey.DESCRIBE_PRODUCERS: self.describe_producers}
-
-    def init_producer_id(self, request: Message, _: RequestContext) -> Answer | Awaitable[Answer]:
-        """An id with epoch 0. There are no transactions yet: a transactional id gets an error that is final."""
-        if request.transactional_id is not None:
-            is_empty = not request.transactional_id
-            code = ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return _no_id(code)
-        if (request.producer_id == -1) != (request.producer_epoch == -1):
-            return _no_id(ErrorCode.INVALID_REQUEST)
-        taken = self._ids.take()
-        return self._init_later() if taken is None else {"producer_id": taken, "producer_epoch": 0}
-
-    async def _init_later(self) -> Answer:
-        try:
-            return {"producer_id": await self._ids.next(), "producer_epoch": 0}
-        except StoreError:
-            return _no_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return {ApiKey.DESCRIBE_PRODUCERS: self.describe_producers}
 
     def describe_producers(self, request: Message, _: RequestContext) -> Answer:
         return {
@@ -143,7 +126,3 @@ class ProducerApis:
 
 def _or_none(offset: int | None) -> int:
     return -1 if offset is None else offset
-
-
-def _no_id(code: ErrorCode) -> Answer:
-    return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

@@ -25,20 +25,7 @@ _GROUP_KINDS: Final[Mapping[ApiKey, str]] = {
     ApiKey.SHARE_FETCH: "seglog has no share groups",
     ApiKey.STREAMS_GROUP_HEARTBEAT: "seglog has no streams groups: set group.protocol=classic",
 }
-"""Requests of members of groups that are not classic, and the message for them."""
-_STATES: Final = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
-)
-"""The states of transactions that ListTransactions can filter by."""
+"""Requests of members of groups that are not classic, and what to tell them."""
 
 
 class UnsupportedApis:
@@ -63,15 +50,6 @@ class UnsupportedApis:
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_credentials,
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
             ApiKey.UPDATE_FEATURES: _update_features,
-            ApiKey.DESCRIBE_TRANSACTIONS: lambda request, _: {
-                "transaction_states": [
-                    {"transactional_id": one, "error_code": int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)}
-                    for one in request.transactional_ids
-                ]
-            },
-            ApiKey.LIST_TRANSACTIONS: lambda request, _: {
-                "unknown_state_filters": [state for state in request.state_filters if state not in _STATES]
-            },
             **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
             ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_groups,
             ApiKey.SHARE_GROUP_DESCRIBE: _describe_groups,

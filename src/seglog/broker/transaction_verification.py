@@ -1,0 +1,106 @@
+"""Is this partition a part of the producer's open transaction? Asked before the first batch of a transaction is
+appended, so that no write of a dead producer opens a transaction that nobody will end (KIP-890)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.transactions.coordinator import TransactionCoordinator
+from seglog.coordinators.transactions.transaction import EPOCH_BUMPS_FROM
+from seglog.core.error_codes import ErrorCode
+from seglog.core.types import ProducerIdAndEpoch, TopicPartition
+
+Codes = Mapping[TopicPartition, ErrorCode]
+AskCoordinator = Callable[[int, str, ProducerIdAndEpoch, Sequence[TopicPartition], bool], Awaitable[Codes]]
+"""Ask another broker to add partitions to a transaction, or with True only to verify. It does not raise."""
+
+_RETRY_SECONDS: Final = 0.02
+"""``add.partitions.to.txn.retry.backoff.ms``"""
+_RETRY_UP_TO_SECONDS: Final = 0.1
+"""``add.partitions.to.txn.retry.backoff.max.ms``"""
+_IN_PROGRESS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
+_RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class TransactionVerifier:
+    """``ask`` is None for a broker that is alone."""
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        node_id: int,
+        ask: AskCoordinator | None,
+        *,
+        is_enabled: Callable[[], bool],
+    ) -> None:
+        """``is_enabled``: ``transaction.partition.verification.enable`` as it is now."""
+        self._coordinator = coordinator
+        self._node_id = node_id
+        self._ask = ask
+        self.is_enabled = is_enabled
+
+    async def check(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        knows_abortable: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """The code with which each partition is refused, NONE where it may be written.
+
+        ``adds``: the client expects the broker to add the partitions to its transaction. ``knows_abortable``: it knows
+        TRANSACTION_ABORTABLE.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _RETRY_UP_TO_SECONDS
+        while True:
+            codes = await self._once(transactional_id, producer, partitions, adds=adds)
+            if not adds or _IN_PROGRESS.isdisjoint(codes.values()) or loop.time() >= until:
+                break
+            await asyncio.sleep(_RETRY_SECONDS)
+        return {one: _told(codes[one], knows_abortable=knows_abortable) for one in partitions}
+
+    async def _once(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition], *, adds: bool
+    ) -> Codes:
+        coordinator = self._coordinator
+        leader = await coordinator.locate(transactional_id)
+        if leader != self._node_id:
+            if leader < 0 or self._ask is None:
+                return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return await self._ask(leader, transactional_id, producer, partitions, not adds)
+        try:
+            if adds:
+                await coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMPS_FROM)
+                return dict.fromkeys(partitions, ErrorCode.NONE)
+            return verified(partitions, coordinator.verify_partitions(transactional_id, producer, partitions))
+        except CoordinatorError as error:
+            return dict.fromkeys(partitions, error.code)
+
+
+def verified(partitions: Sequence[TopicPartition], there: Collection[TopicPartition]) -> Codes:
+    return {one: ErrorCode.NONE if one in there else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}
+
+
+def _told(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """What the producer gets: on NOT_ENOUGH_REPLICAS it tries again."""
+    if code in _RETRIABLE:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return code

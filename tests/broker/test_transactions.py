@@ -1,0 +1,444 @@
+"""Transactions as clients see them: by hand where the rule is in a response, else by librdkafka, aiokafka and
+kafka-python."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from seglog.protocol.apis import ApiKey
+from seglog.records.record import NewRecord, encode_batch
+from tests.broker.asking import versions
+from tests.broker.clients import aiokafka, kafka
+from tests.broker.running import RunningNode, Wire
+
+SECONDS: Final = 60
+FENCED: Final = 90
+INVALID_EPOCH: Final = 47
+CONCURRENT: Final = 51
+NO_ID: Final = 105
+UNKNOWN_TOPIC: Final = 3
+UNSTABLE: Final = 88
+NOT_ATTEMPTED: Final = 55
+INVALID_STATE: Final = 48
+ABORTABLE: Final = 120
+NOT_ENOUGH_REPLICAS: Final = 19
+
+
+class TransactionalProducer:
+    """Speaks the protocol of a transaction version by hand; ``epoch`` follows what the coordinator says."""
+
+    def __init__(self, wire: Wire, transactional_id: str, version: int = 2, timeout: int = 60_000) -> None:
+        self.wire = wire
+        self.id = transactional_id
+        self.version = version
+        wire.ask(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=[transactional_id])
+        self.sequences: dict[tuple[str, int], int] = {}
+        answer = self.until_free(
+            lambda: wire.ask(
+                ApiKey.INIT_PRODUCER_ID,
+                transactional_id=transactional_id,
+                transaction_timeout=timeout,
+                producer_id=-1,
+                producer_epoch=-1,
+            )
+        )
+        assert answer.error_code == 0
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return {"transactional_id": self.id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
+
+    def until_free(self, ask: Callable[[], Any]) -> Any:
+        """Again as long as the last transaction is being completed, as clients do."""
+        while (answer := ask()).error_code in (CONCURRENT, 14, 15):
+            pass
+        return answer
+
+    def add(self, topic: str, *partitions: int) -> int:
+        """AddPartitionsToTxn of version 3, which clients of transaction version 0 send."""
+        while True:
+            answer = self.wire.ask(
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                3,
+                v3_and_below_transactional_id=self.id,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=[{"name": topic, "partitions": list(partitions)}],
+            )
+            codes = {one.partition_error_code for one in answer.results_by_topic_v3_and_below[0].results_by_partition}
+            if codes != {CONCURRENT}:
+                return int(max(codes))
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> int:
+        """One batch, after adding its partition in version 0; the partition's error."""
+        if self.version < 2:
+            assert self.add(topic, partition) == 0
+        return self.produce(topic, value, partition)
+
+    def produce(self, topic: str, value: bytes, partition: int = 0, **changes: int) -> int:
+        sequence = self.sequences.get((topic, partition), 0)
+        fields = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "base_sequence": sequence, **changes}
+        batch = encode_batch([NewRecord(value)], transactional=True, **fields)
+        answer = self.wire.ask(
+            ApiKey.PRODUCE,
+            12 if self.version >= 2 else 11,
+            transactional_id=self.id,
+            acks=-1,
+            timeout=30_000,
+            topic_data=[{"name": topic, "partition_data": [{"index": partition, "records": bytes(batch)}]}],
+        )
+        code = int(answer.responses[0].partition_responses[0].error_code)
+        if code == 0:
+            self.sequences[topic, partition] = sequence + 1
+        return code
+
+    def end(self, *, commit: bool = True, version: int | None = None) -> Any:
+        """Follows the coordinator to the next epoch, where it gives one."""
+        wanted = version if version is not None else 5 if self.version >= 2 else 4
+        answer = self.until_free(lambda: self.wire.ask(ApiKey.END_TXN, wanted, **self.named, committed=commit))
+        if answer.error_code == 0 and wanted >= 5:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return answer
+
+
+@pytest.fixture(params=[0, 2], ids=["version0", "version2"])
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def fetch(wire: Wire, topic: str, *, committed: bool = True, partition: int = 0) -> Any:
+    asked = [{"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
+    answer = wire.ask(
+        ApiKey.FETCH,
+        12,
+        max_wait=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=int(committed),
+        session_epoch=-1,
+        topics=[{"topic": topic, "partitions": asked}],
+    )
+    return answer.responses[0].partitions[0]
+
+
+def stable_end(wire: Wire, topic: str) -> int:
+    return int(fetch(wire, topic).last_stable_offset)
+
+
+def read_committed(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    """What a consumer reads until it has so many, and what is there at the end of the log."""
+    consumer: Any = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reads-{topic}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes] = []
+    while (message := consumer.poll(SECONDS)) is not None:
+        if message.error():
+            if len(values) >= count:
+                break
+            continue
+        values.append(message.value())
+    consumer.close()
+    return values
+
+
+# Answers
+
+
+def test_committed_is_read_and_aborted_is_not(broker: RunningNode, wire: Wire, topic: str, version: int) -> None:
+    producer = TransactionalProducer(wire, topic, version)
+    expected = []
+    for round_ in range(6):
+        assert producer.send(topic, b"%d" % round_) == 0
+        assert producer.end(commit=round_ % 2 == 0).error_code == 0
+        if round_ % 2 == 0:
+            expected.append(b"%d" % round_)
+    assert read_committed(broker.bootstrap, topic, 3) == expected
+
+
+def test_stable_offset_waits_for_the_marker(wire: Wire, topic: str, version: int) -> None:
+    producer = TransactionalProducer(wire, topic, version)
+    assert producer.send(topic, b"a") == 0
+    assert stable_end(wire, topic) == 0
+    producer.end()
+    while stable_end(wire, topic) == 0:  # the marker follows the answer
+        pass
+    assert stable_end(wire, topic) == 2
+
+
+def test_aborted_transactions_are_listed_in_the_order_of_their_first_offsets(wire: Wire, topic: str) -> None:
+    """Redpanda listed them in the order of their ends, and clients filtered the wrong records."""
+    producers = [TransactionalProducer(wire, f"{topic}-{number}") for number in range(3)]
+    for producer in producers:
+        assert producer.send(topic, b"x") == 0
+    for producer in reversed(producers):
+        producer.end(commit=False)
+        while producer.produce(topic, b"y") != 0:
+            pass
+        producer.end(commit=True)
+    while stable_end(wire, topic) < fetch(wire, topic).high_watermark:
+        pass
+    firsts = [one.first_offset for one in fetch(wire, topic).aborted_transactions]
+    assert firsts == sorted(firsts) == [0, 1, 2]
+
+
+def test_repeated_end_gets_the_same_answer(wire: Wire, topic: str) -> None:
+    producer = TransactionalProducer(wire, topic)
+    producer.send(topic, b"a")
+    before = producer.named
+    first = producer.end()
+    again = producer.until_free(lambda: wire.ask(ApiKey.END_TXN, 5, **before, committed=True))
+    assert (again.error_code, again.producer_id, again.producer_epoch) == (0, first.producer_id, first.producer_epoch)
+
+
+@pytest.mark.parametrize(("asked", "code"), [(1, INVALID_EPOCH), (4, FENCED)])
+def test_a_fenced_producer_is_told_in_a_way_that_its_version_knows(
+    wire: Wire, topic: str, asked: int, code: int
+) -> None:
+    """KIP-588."""
+    old = TransactionalProducer(wire, topic, 0)
+    TransactionalProducer(wire, topic, 0)
+    assert wire.ask(ApiKey.END_TXN, asked, **old.named, committed=True).error_code == code
+
+
+def test_initialization_aborts_what_the_former_producer_left_open(wire: Wire, topic: str, version: int) -> None:
+    old = TransactionalProducer(wire, topic, version)
+    assert old.send(topic, b"old") == 0
+    new = TransactionalProducer(wire, topic, version)
+    assert new.send(topic, b"new") == 0
+    assert new.end().error_code == 0
+    assert old.produce(topic, b"zombie") in (INVALID_EPOCH, FENCED)
+    while stable_end(wire, topic) < fetch(wire, topic).high_watermark:
+        pass
+    assert [one.first_offset for one in fetch(wire, topic).aborted_transactions] == [0]
+
+
+def test_unadded_partition_is_refused(wire: Wire, topic: str) -> None:
+    """Verification (KIP-890): a client of version 0 has to add its partitions itself."""
+    producer = TransactionalProducer(wire, topic, 0)
+    assert producer.produce(topic, b"x") == ABORTABLE
+    assert producer.add(topic, 0) == 0
+    assert producer.produce(topic, b"x", partition=1) == ABORTABLE
+    assert producer.produce(topic, b"x") == 0
+
+
+def test_late_write_after_the_abort_opens_no_transaction(wire: Wire, topic: str, version: int) -> None:
+    """KAFKA-14402: it would hold back consumers for ever."""
+    producer = TransactionalProducer(wire, topic, version)
+    assert producer.send(topic, b"a") == 0
+    late = {"producer_epoch": producer.epoch, "base_sequence": 1}
+    assert producer.end(commit=False).error_code == 0
+    while stable_end(wire, topic) < 2:
+        pass
+    while (code := producer.produce(topic, b"late", **late)) == NOT_ENOUGH_REPLICAS:
+        pass  # the coordinator has not written yet that the transaction is complete
+    assert code in (INVALID_STATE, INVALID_EPOCH, ABORTABLE)
+    assert stable_end(wire, topic) == fetch(wire, topic).high_watermark
+
+
+def test_an_unknown_partition_adds_none(wire: Wire, topic: str) -> None:
+    producer = TransactionalProducer(wire, topic, 0)
+    answer = wire.ask(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        v3_and_below_transactional_id=producer.id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=[{"name": topic, "partitions": [0, 9]}],
+    )
+    codes = [one.partition_error_code for one in answer.results_by_topic_v3_and_below[0].results_by_partition]
+    assert codes == [NOT_ATTEMPTED, UNKNOWN_TOPIC]
+    assert wire.ask(ApiKey.END_TXN, 4, **producer.named, committed=True).error_code == INVALID_STATE
+
+
+def test_a_transaction_that_times_out_is_aborted_and_its_producer_fenced(
+    start: Callable[..., RunningNode],
+) -> None:
+    running = start({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "20"})
+    with Wire(running.bootstrap) as wire:
+        topic = "t"
+        wire.ask(
+            ApiKey.CREATE_TOPICS, topics=[{"name": topic, "num_partitions": 1, "replication_factor": 1}], timeout=30_000
+        )
+        producer = TransactionalProducer(wire, "slow", timeout=50)
+        assert producer.send(topic, b"a") == 0
+        while stable_end(wire, topic) < 2:
+            pass
+        assert fetch(wire, topic).aborted_transactions[0].first_offset == 0
+        answer = producer.until_free(lambda: wire.ask(ApiKey.END_TXN, 5, **producer.named, committed=True))
+        assert answer.error_code in (FENCED, INVALID_STATE)
+
+
+def test_transactions_outlive_a_restart(start: Callable[..., RunningNode]) -> None:
+    running = start()
+    with Wire(running.bootstrap) as wire:
+        wire.ask(
+            ApiKey.CREATE_TOPICS, topics=[{"name": "t", "num_partitions": 1, "replication_factor": 1}], timeout=30_000
+        )
+        producer = TransactionalProducer(wire, "moves")
+        assert producer.send("t", b"before") == 0
+    running.stop()
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        producer.wire = wire
+        wire.ask(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["moves"])
+        assert producer.send("t", b"after") == 0
+        assert producer.end().error_code == 0
+    assert read_committed(running.bootstrap, "t", 2) == [b"before", b"after"]
+
+
+def test_offsets_of_a_transaction_are_pending_until_its_marker(
+    wire: Wire, topic: str, group: str, version: int
+) -> None:
+    wire.ask(ApiKey.FIND_COORDINATOR, key_type=0, coordinator_keys=[group])
+    producer = TransactionalProducer(wire, group, version)
+    if version < 2:
+        assert wire.ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, **producer.named, group_id=group).error_code == 0
+    partition = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    commit = wire.ask(
+        ApiKey.TXN_OFFSET_COMMIT,
+        5 if version >= 2 else 3,
+        **producer.named,
+        group_id=group,
+        generation_id=-1,
+        member_id="",
+        topics=[{"name": topic, "partitions": [partition]}],
+    )
+    assert commit.topics[0].partitions[0].error_code == 0
+
+    def committed(*, stable: bool) -> tuple[int, int]:
+        asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}]}
+        answer = wire.ask(ApiKey.OFFSET_FETCH, 9, groups=[asked], require_stable=stable)
+        found = answer.groups[0].topics[0].partitions[0]
+        return found.committed_offset, found.error_code
+
+    assert committed(stable=False) == (-1, 0)
+    assert committed(stable=True) == (-1, UNSTABLE)
+    assert producer.end().error_code == 0
+    while committed(stable=True)[1] == UNSTABLE:
+        pass
+    assert committed(stable=True) == (7, 0)
+
+
+# Administrators
+
+
+def test_transactions_are_listed_and_described(wire: Wire, topic: str, version: int) -> None:
+    producer = TransactionalProducer(wire, topic, version)
+    assert producer.send(topic, b"a") == 0
+    listed = wire.ask(ApiKey.LIST_TRANSACTIONS, state_filters=["Ongoing", "Foo"], producer_id_filters=[])
+    assert listed.unknown_state_filters == ("Foo",)
+    assert topic in [one.transactional_id for one in listed.transaction_states]
+    here, gone = wire.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[topic, "nobody"]).transaction_states
+    assert (here.transaction_state, here.producer_id, here.error_code) == ("Ongoing", producer.producer_id, 0)
+    assert [(one.topic, one.partitions) for one in here.topics] == [(topic, (0,))]
+    assert gone.error_code == NO_ID
+    producer.end()
+
+
+def test_an_administrator_ends_a_hanging_transaction(wire: Wire, topic: str) -> None:
+    """KIP-664: a marker by hand."""
+    producer = TransactionalProducer(wire, topic)
+    assert producer.send(topic, b"a") == 0
+    marker = {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "transaction_result": False,
+        "topics": [{"name": topic, "partition_indexes": [0, 9]}],
+        "coordinator_epoch": -1,
+        "transaction_version": 0,
+    }
+    (answer,) = wire.ask(ApiKey.WRITE_TXN_MARKERS, markers=[{**marker, "coordinator_epoch": 0}]).markers
+    assert [one.error_code for one in answer.topics[0].partitions] == [0, UNKNOWN_TOPIC]
+    assert stable_end(wire, topic) == 2
+
+
+@versions(ApiKey.INIT_PRODUCER_ID)
+def test_a_transactional_id_needs_a_name_and_a_timeout(wire: Wire, version: int) -> None:
+    def code(transactional_id: str, timeout: int) -> int:
+        answer = wire.ask(
+            ApiKey.INIT_PRODUCER_ID, version, transactional_id=transactional_id, transaction_timeout=timeout
+        )
+        return int(answer.error_code)
+
+    wire.ask(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["x"])
+    assert code("", 1000) == 42
+    assert code("x", 0) == code("x", 900_001) == 50
+
+
+# Clients
+
+
+def test_librdkafka_reads_processes_and_writes(broker: RunningNode, topic: str, group: str) -> None:
+    producer: Any = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(SECONDS)
+    for round_ in range(4):
+        producer.begin_transaction()
+        for number in range(25):
+            producer.produce(topic, b"%d-%d" % (round_, number), partition=0)
+        offsets = [TopicPartition(topic, 1, round_)]
+        consumer: Any = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), SECONDS)
+        if round_ % 2:
+            producer.abort_transaction(SECONDS)
+        else:
+            producer.commit_transaction(SECONDS)
+        consumer.close()
+    values = read_committed(broker.bootstrap, topic, 50)
+    assert values == [b"%d-%d" % (round_, number) for round_ in (0, 2) for number in range(25)]
+    with Wire(broker.bootstrap) as wire:
+        asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [1]}]}
+        found = wire.ask(ApiKey.OFFSET_FETCH, 9, groups=[asked], require_stable=True)
+        assert found.groups[0].topics[0].partitions[0].committed_offset == 2
+
+
+def test_librdkafkas_fenced_producer_fails_for_good(broker: RunningNode, topic: str) -> None:
+    settings = {"log_level": 0, "bootstrap.servers": broker.bootstrap, "transactional.id": topic}
+    old, new = Producer(settings), Producer(settings)
+    old.init_transactions(SECONDS)
+    new.init_transactions(SECONDS)
+    old.begin_transaction()
+    old.produce(topic, b"zombie")
+    with pytest.raises(KafkaException) as error:
+        old.commit_transaction(SECONDS)
+    assert error.value.args[0].fatal()
+
+
+def test_kafka_pythons_producer_commits_and_aborts(broker: RunningNode, topic: str) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=topic)
+    producer.init_transactions()
+    for commit in (True, False, True):
+        producer.begin_transaction()
+        producer.send(topic, b"%d" % commit, partition=0)
+        producer.commit_transaction() if commit else producer.abort_transaction()
+    producer.close()
+    assert read_committed(broker.bootstrap, topic, 2) == [b"1", b"1"]
+
+
+def test_aiokafkas_producer_commits_and_aborts(broker: RunningNode, topic: str) -> None:
+    async def produce() -> None:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=topic)
+        await producer.start()
+        try:
+            for commit in (True, False, True):
+                await producer.begin_transaction()
+                await producer.send(topic, b"%d" % commit, partition=0)
+                await (producer.commit_transaction() if commit else producer.abort_transaction())
+        finally:
+            await producer.stop()
+
+    asyncio.run(asyncio.wait_for(produce(), SECONDS))
+    assert read_committed(broker.bootstrap, topic, 2) == [b"1", b"1"]
