@@ -2,7 +2,7 @@
 
 The live process stays responsive and free of numba. The round goes to the child as a line of JSON on its stdin, what it
 yields comes back as lines on its stdout. The stdin stays open as long as the parent lives and wants the round: at its
-end the child dies, so that nobody writes into a directory that has a new owner.
+end the child exits, so that it never writes into a directory that has a new owner.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which part of a log compaction may look at, how dirty it is, and which of several logs is next. Pure.
+"""Which part of a log may be compacted, and how dirty it is. Pure.
 
 Rules of Kafka 4.3's ``LogCleanerManager`` and ``LogToClean``.
 """
@@ -12,7 +12,7 @@ from seglog.core.config import LogConfig
 
 
 class CleaningFacts(NamedTuple):
-    """What decides about a segment: milliseconds, bytes.
+    """The facts about a segment that decide: milliseconds, bytes.
 
     ``largest_timestamp`` and ``first_timestamp`` are asked only where they count: that of the newest record, else the
     file's time of change; that of the first batch, None or negative where there is none.

@@ -26,7 +26,7 @@ from seglog.storage.formats.paths import segment_paths
 _CHUNK: Final = 4 << 20
 _LEAST_WAIT: Final = 0.001
 _LOOK_EVERY: Final = 0.2
-"""Seconds between two looks at whether to stop, while a round waits to keep to its speed."""
+"""Seconds between two checks whether to stop, while a round waits to keep to its speed."""
 _LENGTH: Final = Struct(">i")
 _SEED_BYTES: Final = 16
 
@@ -56,7 +56,7 @@ class Throttler:
 
 
 def wait_for(seconds: float, stop: Callable[[], bool]) -> None:
-    """Let time pass; `CleaningAbortedError` if it is to stop. What is owed for less than a millisecond adds up."""
+    """Wait; `CleaningAbortedError` if the round is to stop. Waits under a millisecond add up instead."""
     never = threading.Event()
     while seconds > _LEAST_WAIT:
         if stop():
@@ -66,7 +66,7 @@ def wait_for(seconds: float, stop: Callable[[], bool]) -> None:
 
 
 class ChunkMapper(Protocol):
-    """The first look at the log: the keys of its dirty part.
+    """The first pass over the log: it collects the keys of the dirty part.
 
     Its method takes a chunk of a log file that begins with a batch, and returns how many of its bytes were whole
     batches, as `ChunkFilter`'s does; positions in their errors count from the chunk's start.
@@ -80,13 +80,13 @@ class ChunkMapper(Protocol):
 
     @property
     def mapped(self) -> int:
-        """Records looked at."""
+        """Records read."""
 
     def map_chunk(self, chunk: bytes) -> int: ...
 
 
 class ChunkFilter(Protocol):
-    """The second look, from the log's beginning on: what stays. Counts as `BatchFilter` does."""
+    """The second pass, from the log's beginning on: it decides what stays. Counts as `BatchFilter` does."""
 
     @property
     def transactions(self) -> Transactions: ...
@@ -100,7 +100,7 @@ class ChunkFilter(Protocol):
 
 
 def make_engine(round_: Round) -> tuple[ChunkMapper, Callable[[], ChunkFilter]]:
-    """What makes the map, and what then makes the filter that goes by it."""
+    """The mapper, and a function that makes the filter for the finished map."""
     if round_.engine != COMPILED:
         offsets = OffsetMap(round_.max_entries, os.urandom(_SEED_BYTES))
         return PlainMapper(round_, offsets), lambda: PlainFilter(round_, offsets)

@@ -243,7 +243,7 @@ class KeyTable(KernelTable, Keys, Protocol):
 
 
 class LastTable(KernelTable, LastKnown, Protocol):
-    """What the kernels ask for the last offsets."""
+    """The table in which the kernels find the last offsets."""
 
 
 class CompiledMapper(CompiledPass):

@@ -61,7 +61,7 @@ class CleaningCandidate(NamedTuple):
 
 
 class CompactionStats(NamedTuple):
-    """What a round came to.
+    """The result of a round.
 
     Everything below ``end_offset`` is clean now; ``first_uncleanable`` is larger if the map was full before.
     ``mapped_*`` are of the first pass, over the dirty part; ``*_read`` and ``*_written`` of the second, over all before
@@ -278,7 +278,7 @@ def compact(
 def carry_out(
     log: Log, planned: RoundPlan, events: RoundEvents, should_stop: Callable[[], bool] = lambda: False
 ) -> CompactionStats:
-    """Have a round done by whoever yields ``events``, and put each group in place as it comes."""
+    """Run the round behind ``events``, and put each group in place when it comes."""
     round_ = planned.round
     watch = _UnchangedLog(log, planned)
     started = log.clock.monotonic()
@@ -412,7 +412,7 @@ def run(
             continue
         done.append(stats)
         if stats.aborted or stats.end_offset <= part.first_dirty:
-            given_up.add(name)  # it will be looked at anew by the next run
+            given_up.add(name)  # the next run checks it again
         if not stats.aborted:
             note(log, stats.end_offset)
     return done

@@ -17,7 +17,7 @@ HASH_BYTES: Final = 16
 
 
 class Keys(Protocol):
-    """What the cleaner tells of the keys that it meets; ``latest_offset`` is the last offset of what it has read."""
+    """Takes the keys that the cleaner meets; ``latest_offset`` is the last offset that the cleaner has read."""
 
     latest_offset: int
 
@@ -29,7 +29,7 @@ class Keys(Protocol):
 
 
 class LastKnown(Protocol):
-    """What the cleaner asks about each record; those after ``latest_offset`` (-1: all) are not judged."""
+    """Says of each record whether it is its key's last. Records after ``latest_offset`` (-1: all) are not judged."""
 
     latest_offset: int
 

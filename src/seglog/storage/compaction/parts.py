@@ -71,7 +71,7 @@ class KeyRows(NamedTuple):
 
 
 class TransactionEffects(NamedTuple):
-    """What a stretch does to the transactions of the log: producer, or place among the aborted ones, and its state.
+    """The effects of a stretch on the log's transactions: producer, or place among the aborted ones, and its state.
 
     ``committed``: whether a producer has written records since its last commit. ``seen``: whether records of the
     aborted transaction were met and its marker was not.
@@ -91,7 +91,7 @@ class OpenTransactions(NamedTuple):
 
 
 def fold(effects: Iterable[TransactionEffects]) -> OpenTransactions:
-    """What all stretches together leave open, in the log's order: the last word on each counts."""
+    """The transactions that all stretches together, in the log's order, leave open: the last effect on each counts."""
     committed: dict[int, bool] = {}
     seen: dict[int, bool] = {}
     for one in effects:

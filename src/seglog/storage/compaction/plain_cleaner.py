@@ -116,7 +116,7 @@ class BatchCleaner:
         self.keyless = 0
 
     def filter(self, data: Buffer, entry: Entry, header: BatchHeader) -> CleanBatch | None:
-        """What stays of the batch ``data``, whose CRC is right; None: nothing, not even an empty batch."""
+        """The rest of the batch ``data``, whose CRC is right; None: nothing stays, not even an empty batch."""
         if entry.magic < 2:
             return self._filter_legacy(data, entry, header)
         control = header.is_control

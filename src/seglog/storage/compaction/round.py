@@ -37,7 +37,7 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What to clean, and how.
+    """The segments to clean, and how.
 
     ``sources`` are all inactive segments below ``first_uncleanable``, ascending; keys are taken from ``first_dirty``
     on, whose batch is found from byte ``dirty_position`` of its segment. ``aborted`` has every aborted transaction with

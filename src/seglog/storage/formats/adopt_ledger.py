@@ -119,7 +119,7 @@ def decode_ledger(data: bytes, file: str | None = None) -> Ledger:
 
 
 def read_ledger(fs: Fs, log_dir: str) -> Ledger:
-    """Of a log directory; empty where there is no file."""
+    """The ledger of a log directory; empty if it has no such file."""
     path = os.path.join(log_dir, LEDGER)
     return decode_ledger(fs.read(path), path) if fs.exists(path) else Ledger()
 

@@ -102,7 +102,7 @@ class PlacedItem(NamedTuple):
 
 
 class PartitionPlan(NamedTuple):
-    """What a partition gets: ``items`` from offset ``base`` on, in leader epoch ``epoch``."""
+    """The changes to one partition: it gets ``items`` from offset ``base`` on, in leader epoch ``epoch``."""
 
     topic_partition: TopicPartition
     base: int

@@ -63,7 +63,7 @@ def decode_lines(data: bytes, file: str | None = None) -> Iterator[tuple[int, st
 
 
 def number(text: str, line: int, file: str | None, limit: int = MAX_INT32) -> int:
-    """A whole number from 0 to ``limit`` as it stands in ``line``."""
+    """The whole number from 0 to ``limit`` that stands in ``line``."""
     if not _NUMBER.fullmatch(text) or int(text) > limit:
         raise CorruptCheckpointError(f"line {line}: {text[:80]!r} is not a number from 0 to {limit}", file=file)
     return int(text)
@@ -183,7 +183,7 @@ def _after(key: str, lines: list[str], at: int, file: str | None) -> str:
 
 
 def read_partition_metadata(fs: Fs, partition_path: str) -> UUID | None:
-    """The id of a partition's topic; None where there is no file (topics of a Kafka before 2.8)."""
+    """The id of a partition's topic; None without a file (topics created by Kafka before 2.8)."""
     path = os.path.join(partition_path, PARTITION_METADATA)
     data = _read(fs, path)
     return decode_partition_metadata(data, path) if data is not None else None
@@ -260,7 +260,7 @@ def _parsed(entry: Property, parse: Callable[[str], T], expected: str, file: str
 
 
 def read_meta_properties(fs: Fs, log_dir: str) -> MetaProperties | None:
-    """Of a log directory; None where there is no file."""
+    """The marker of a log directory; None if it has none."""
     path = os.path.join(log_dir, META_PROPERTIES)
     data = _read(fs, path)
     return decode_meta_properties(data, path) if data is not None else None
@@ -348,7 +348,7 @@ def decode_epochs(data: bytes, file: str | None = None) -> list[EpochEntry]:
 
 
 def read_leader_epochs(fs: Fs, partition_path: str) -> list[EpochEntry]:
-    """Those of a partition; none where there is no file."""
+    """The epochs of a partition; none if it has no such file."""
     path = os.path.join(partition_path, LEADER_EPOCHS)
     try:
         data = fs.read(path)

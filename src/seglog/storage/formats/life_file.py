@@ -37,7 +37,7 @@ PENDING: Final = MAX_INT64
 
 
 class Life(NamedTuple):
-    """What stands in the file; directories by their ids as ``meta.properties`` has them, partitions by their names."""
+    """The content of the file. It names directories by their ids in ``meta.properties``, partitions by their names."""
 
     kept_since: int
     boot: str | None
@@ -68,7 +68,7 @@ def encode_life(life: Life) -> bytes:
 
 
 def decode_life(data: bytes) -> Life | None:
-    """None if it is none: then nothing is known to be kept, which is safe."""
+    """None if the bytes cannot be read: then nothing counts as kept, which is safe."""
     try:
         told = json.loads(data)
         boot, kept_since, epoch = told["boot"], told["kept_since"], told.get("epoch")
@@ -96,7 +96,7 @@ def _epochs(told: Mapping[str, int]) -> frozenset[tuple[str, int]]:
 
 
 def read_life(fs: Fs, path: str) -> Life | None:
-    """Of the log directory at ``path``; None where there is no file that can be read."""
+    """The record of the log directory at ``path``; None if there is no readable file."""
     try:
         return decode_life(fs.read(os.path.join(path, LIFE)))
     except OSError:
@@ -108,7 +108,7 @@ def write_life(fs: Fs, path: str, life: Life) -> None:
 
 
 def boot_id(fs: Fs) -> str | None:
-    """Which start of the machine this is; None where the system does not tell (macOS)."""
+    """The id of this start of the machine; None if the system has none (macOS)."""
     try:
         return fs.read(BOOT_ID).decode().strip() or None
     except (OSError, ValueError):

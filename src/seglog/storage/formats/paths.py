@@ -54,7 +54,7 @@ STORE: Final = "seglog.store"
 """Ours, of a broker that is alone: what it has to remember beside its topics (`seglog.cluster.embedded_store`)."""
 FORMER_STORE: Final = "seglog.metadata"
 FORMER_STORE_FILES: Final = (FORMER_STORE, f"{FORMER_STORE}-wal", f"{FORMER_STORE}-shm")
-"""What the first release had in its place, a SQLite file; it is read once and left."""
+"""The first release's file in its place, a SQLite database; it is read once and never removed."""
 MANIFEST: Final = "seglog.manifest"
 """Ours, in a partition: its sealed segments (`seglog.storage.log.manifest`)."""
 WITNESS: Final = "09223372036854775807.snapshot.deleted"

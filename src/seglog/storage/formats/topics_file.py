@@ -107,7 +107,7 @@ def _decode_entry(name: str, value: object, file: str | None) -> TopicEntry:
 
 
 def read_topics(fs: Fs, log_dir: str) -> dict[str, TopicEntry]:
-    """Of a log directory; empty where there is no file."""
+    """The topics of a log directory; empty if it has no such file."""
     path = os.path.join(log_dir, TOPICS)
     return decode_topics(fs.read(path), path) if fs.exists(path) else {}
 

@@ -41,7 +41,7 @@ _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
 
 class AppendPlan(NamedTuple):
-    """What to write and what changes with it. Nothing in it can be refused any more.
+    """The bytes to write, and the changes that follow. Nothing can refuse it any more.
 
     ``data`` is ready to be written, whole batches; ``batches`` are their headers, in order, their positions following
     from their sizes. ``offset_of_max_timestamp`` is the last offset of the first batch with the largest timestamp (-1
@@ -184,7 +184,7 @@ def _controls(data: Buffer, batches: Sequence[BatchHeader]) -> list[ControlRecor
 def _admit_replica(
     data: Buffer, end_offset: int, producers: Producers, latest_epoch: int, leader_epoch: int, config: LogConfig
 ) -> AppendPlan:
-    """What a leader sent: its offsets and epochs count, a torn batch at the end is left out, nothing is rewritten.
+    """Admit batches from a leader: its offsets and epochs count, a torn last batch is left out, nothing is rewritten.
 
     Batches of a later epoch than ``leader_epoch``, in which they were fetched, are left out too (KAFKA-18723).
     """

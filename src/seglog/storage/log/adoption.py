@@ -1,7 +1,7 @@
 """Staged files into a log, and again after a crash in the middle of it. Only the disk can refuse here.
 
 Items follow each other, each on the disk before the next one's file gets its name: what a crash leaves is a log that
-ends in or behind some item. What is there is looked at and kept, the rest is added.
+ends in or behind some item. Items that are there are checked and kept, the rest is added.
 """
 
 from __future__ import annotations

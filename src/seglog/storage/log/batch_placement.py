@@ -59,9 +59,9 @@ _CREATE_TIME: Final = TimestampType.CREATE_TIME
 def place_plain(
     data: Buffer, offset: int, leader_epoch: int, config: LogConfig, now_ms: int
 ) -> tuple[bytearray, BatchHeader] | None:
-    """What nearly all appends are: one batch of magic 2, in order, and stored as it comes. None: anything else.
+    """Place one batch of magic 2 that is stored without changes, as in nearly all appends. None: anything else.
 
-    It passes all that `_check_batch` and `_place` look at; they would make the same of it, in twice the time.
+    Such a batch passes all checks of `_check_batch` and `_place`, which give the same result in twice the time.
     """
     if not config.stores_as_is or len(data) < BATCH_OVERHEAD:
         return None
@@ -107,7 +107,7 @@ def place_one(
 
 
 def _check_batch(data: Buffer, position: int, header: BatchHeader, config: LogConfig, origin: Origin) -> None:
-    """What the header alone says, and the CRC."""
+    """Check the header by itself, and the CRC."""
     base_offset, length, _, _, crc, attributes, delta, _, _, producer_id, epoch, sequence, count = header
     if base_offset and origin is _CLIENT:
         raise InvalidRecordError(f"the base offset of a client's batch is {base_offset}, not 0")
@@ -192,7 +192,7 @@ def _slice(data: Buffer, position: int, header: BatchHeader) -> memoryview:
 def place_all(
     data: Buffer, offset: int, leader_epoch: int, config: LogConfig, origin: Origin, now_ms: int
 ) -> tuple[bytearray, Sequence[BatchHeader]]:
-    """What is not just one batch of magic 2: of old formats, converted; or several, of a bulk writer."""
+    """Place messages of old formats, which are converted, or several batches from a bulk writer."""
     if origin is _BULK and (plain := _place_plain_run(data, offset, leader_epoch, config, now_ms)) is not None:
         return plain
     if len(data) > MAGIC_POSITION and data[MAGIC_POSITION] < 2:

@@ -1,4 +1,4 @@
-"""What a crash left of a deletion, a compaction or a split, taken away or completed: the first step of loading a log.
+"""Remove or complete what a crash left of a deletion, a compaction or a split: the first step of loading a log.
 
 Files go ``.cleaned`` -> ``.swap`` -> plain name, and the ones that they replace -> ``.deleted``. A replacement counts
 once every new file is ``.swap``; files are renamed to that from the highest base offset down, so that a ``.cleaned``

@@ -75,7 +75,7 @@ Of = TypeVar("Of")
 
 
 class Background(Protocol):
-    """Where a log has done what must not hold up an append: fsyncs and late deletions."""
+    """Runs work of a log that must not delay an append: fsyncs and late deletions."""
 
     def submit(self, task: Callable[[], None]) -> None:
         """Run soon, in the order submitted."""
@@ -100,8 +100,8 @@ class DirHealth:
 
     The page cache may have dropped what an fsync failed to write, and says so only once: a retry would report success.
 
-    A full disk is not a failure. What finds it full has been undone, and while the directory is ``full`` appends are
-    refused with `LogDirFullError`; all else goes on in the room that was kept back (`seglog.storage.log.dir_health`).
+    A full disk is not a failure. The write that finds it full is undone. While the directory is ``full``, appends are
+    refused with `LogDirFullError`; everything else goes on in the room that `Reserve` kept back.
     """
 
     __slots__ = ("_looked_at", "failure", "full", "on_failure", "on_full", "path", "reserve")
@@ -112,7 +112,7 @@ class DirHealth:
         self.full: NoSpaceError | None = None
         self.on_failure = on_failure
         self.on_full: Callable[[], None] | None = None
-        """Told whenever ``full`` has changed, in the thread that found out."""
+        """Called whenever ``full`` changes, in the thread that found out."""
         self.reserve: Reserve | None = None
         self._looked_at = -_LOOK_EVERY_SECONDS
 
@@ -130,7 +130,7 @@ class DirHealth:
             raise self.refusal(error) from error
 
     def refusal(self, error: OSError) -> LogDirOfflineError | LogDirFullError:
-        """What to raise for the ``error`` of a write or fsync, which is noted."""
+        """Note the ``error`` of a write or fsync, and return the error to raise for it."""
         if isinstance(error, NoSpaceError):
             self.filled(error)
             return self._is_full(error)
@@ -146,7 +146,7 @@ class DirHealth:
     # A full disk
 
     def keep_back(self, reserve: Reserve) -> None:
-        """Have this room for when the disk is full; which it is, if there is no room for it."""
+        """Reserve this room for a full disk. If there is no room for it, the disk counts as full."""
         self.reserve = reserve
         if not reserve.take():
             self.filled(NoSpaceError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path))
@@ -172,7 +172,7 @@ class DirHealth:
             raise self._is_full(self.full)
 
     def has_room(self, now: float) -> bool:
-        """Whether the directory takes records, or takes them again."""
+        """Whether the directory takes records; a full disk is checked again."""
         if self.full is None:
             return True
         if self.failure is not None or now - self._looked_at < _LOOK_EVERY_SECONDS:

@@ -24,7 +24,7 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """The entries of one partition. What changes them says whether it did: then the file must be written."""
+    """The entries of one partition. A method that may change them returns whether it did: write the file then."""
 
     __slots__ = ("_epochs", "_starts")
 

@@ -116,7 +116,7 @@ _keys: Final = itertools.count()
 
 
 class _SegmentIndex(ABC):
-    """What both kinds share: a file, how many entries are in use, and room for how many.
+    """Shared by both kinds: a file, the number of entries in use, and the number that it has room for.
 
     Invariant: 0 <= count <= max_count. One thread writes, any number look up; the file's lock is held by look-ups, and
     by a writer that removes entries.
@@ -267,7 +267,7 @@ class _SegmentIndex(ABC):
 
 
 class OffsetIndex(_SegmentIndex):
-    """``.index``: where to start looking for an offset."""
+    """``.index``: the position from which to search for an offset."""
 
     ENTRY = OFFSET_ENTRY
     __slots__ = ("last_offset",)

@@ -1,7 +1,7 @@
 """The log of one partition: its segments, its offsets, and who may do what to it (``UnifiedLog``, ``LocalLog``).
 
-Writers (append, roll, truncate, delete) hold the log's lock, one at a time. Readers hold nothing: they look at an
-immutable tuple of segments, and at sizes that grow after the bytes are there.
+Writers (append, roll, truncate, delete) hold the log's lock, one at a time. Readers hold no lock: they use an
+immutable tuple of segments, and sizes that grow after the bytes are written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _AGAIN_MS: Final = 1000
 
 
 class AppendResult(NamedTuple):
-    """What an append came to. ``log_append_time`` is -1 unless the topic has LogAppendTime; offsets are inclusive."""
+    """The result of an append. Offsets are inclusive; ``log_append_time`` is -1 unless the topic has LogAppendTime."""
 
     first_offset: int
     last_offset: int
@@ -57,7 +57,7 @@ class AppendResult(NamedTuple):
 
 
 class LoadedLog(NamedTuple):
-    """What recovery found, and a `Log` starts from."""
+    """The state that recovery found, from which a `Log` starts."""
 
     segments: list[Segment]
     producers: Producers
@@ -405,7 +405,7 @@ class Log:
 
     @contextmanager
     def _exclusive_flush(self) -> Iterator[None]:
-        """An fsync that fails is told to one thread only: the next one must not believe its own."""
+        """The system reports a failed fsync to one thread only: a later fsync must not count as success."""
         with self._flushing:
             self._health.check()
             try:
@@ -446,7 +446,7 @@ class Log:
             self.background.schedule(_AGAIN_MS, lambda: self._flush_rolled(segment, end_offset))
 
     def lower_recovery_point(self, offset: int) -> None:
-        """What is above ``offset`` is about to be cut off, or was."""
+        """Records from ``offset`` on are about to be cut off, or were."""
         with self._flushing:
             self.recovery_point = min(self.recovery_point, offset)
 
@@ -659,7 +659,7 @@ class Log:
             self._wake()
 
     def close_files(self) -> None:
-        """Close what is still open, without a last write."""
+        """Close the files that are still open, without a last write."""
         with self._flushing:
             if not self.closed:
                 self.closed = True
@@ -679,12 +679,12 @@ class Log:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its disk has: what was not flushed then may never be."""
+        """Whether its disk failed: bytes that were not flushed then may be lost."""
         return self._health.failure is not None
 
     @property
     def is_full(self) -> bool:
-        """Whether its disk is."""
+        """Whether its disk is full."""
         return self._health.full is not None
 
     @contextmanager

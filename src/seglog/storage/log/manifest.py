@@ -135,7 +135,7 @@ def read_manifest(fs: Fs, path: str) -> Mapping[int, SealedSegment]:
 
 
 class Difference(NamedTuple):
-    """What is wrong with a segment by the manifest; ``entry`` is what it should be."""
+    """A segment that differs from its manifest ``entry``."""
 
     file: str
     entry: SealedSegment

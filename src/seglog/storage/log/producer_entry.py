@@ -28,7 +28,7 @@ COMMIT: Final = 1
 
 
 class Marker(Protocol):
-    """What matters of a control record here (`seglog.records.record.ControlRecord`)."""
+    """The part of a control record that producer state needs (`seglog.records.record.ControlRecord`)."""
 
     @property
     def type(self) -> int: ...

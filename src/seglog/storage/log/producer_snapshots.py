@@ -100,7 +100,7 @@ def replay(
 ) -> None:
     """Bring the state up to ``end_offset`` by the batches from where it stands.
 
-    ``at_segment`` is told the base offset of each segment before its batches are looked at.
+    ``at_segment`` is called with the base offset of each segment before its batches are read.
     """
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is not None and following.base_offset <= producers.map_end_offset:

@@ -1,4 +1,4 @@
-"""What a log knows of its idempotent and transactional producers: sequences, epochs, open transactions. Pure.
+"""The state of a log's idempotent and transactional producers: sequences, epochs, open transactions. Pure.
 
 Rules of Kafka 4.3's ``ProducerStateManager``: a batch must continue its producer's sequence; one that was appended
 before is recognised among the last five; an older epoch is fenced; a transaction is open from its first batch to its
@@ -65,7 +65,7 @@ class ReplicatingTxn(NamedTuple):
 
 
 class ProducerUpdates(NamedTuple):
-    """What an append changes: the new entries, and transactions that begin and end, in the order of the batches."""
+    """The changes of one append: new entries, and transactions that begin and end, in the order of the batches."""
 
     entries: dict[int, ProducerEntry]
     started: tuple[OpenTxn, ...]
@@ -113,7 +113,7 @@ class Producers:
         controls: Sequence[Marker | None] | None = None,
         transaction_version: int = 0,
     ) -> ProducerUpdates | None:
-        """What appending ``batches``, with their final offsets, would change; nothing is changed yet.
+        """The changes that appending ``batches``, with their final offsets, would make; nothing changes yet.
 
         ``controls`` has the marker of each control batch (None for other batches, and for control batches that
         compaction emptied). ``transaction_version`` is the coordinator's (2: a marker's epoch is above that of its
@@ -195,7 +195,7 @@ class Producers:
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTxn) -> None:
-        """The transaction is no longer open; it stays unstable until the high watermark is past its marker."""
+        """Close the transaction. It stays unstable until the high watermark passes its marker."""
         del self.ongoing[completed.first_offset]
         insort(self.replicating, ReplicatingTxn(completed.first_offset, completed.last_offset, completed.producer_id))
 

@@ -1,4 +1,4 @@
-"""Cutting a log at its first bad batch, so that nothing is lost that someone may want to look at.
+"""Cut a log at its first bad batch, and save the bytes that are cut.
 
 The bytes from the bad batch on, and the segments behind it, go to a directory of their own in the partition's::
 
@@ -30,7 +30,7 @@ _CHUNK: Final = 4 << 20
 
 
 class Cut(NamedTuple):
-    """What was cut from a log: ``size`` bytes from ``position`` of ``file`` on, with ``offset`` and all after it.
+    """Bytes cut from a log: ``size`` bytes from ``position`` of ``file`` on, with ``offset`` and all after it.
 
     ``saved`` is the directory that has them now, None if they were zeros only, which a file has where it was extended
     and not written. ``later`` are the base offsets of the segments that followed.

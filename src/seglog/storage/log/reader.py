@@ -30,7 +30,7 @@ class Isolation(StrEnum):
 
 
 class RecordSource(Protocol):
-    """What a reader needs of a `Log`."""
+    """The part of a `Log` that a reader needs."""
 
     topic_partition: TopicPartition
     log_start_offset: int

@@ -120,7 +120,7 @@ class AbortedFilter:
 
 
 class ReadableLog(Protocol):
-    """What reading asks of a log: `seglog.storage.log.log.Log`."""
+    """The part of a `seglog.storage.log.log.Log` that reading needs."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...

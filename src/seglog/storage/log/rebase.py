@@ -38,7 +38,7 @@ class BatchRun(NamedTuple):
 def rebase(file: File, base_offset: int, leader_epoch: int) -> StagedCounts:
     """Place all batches of a staged log file, the first at ``base_offset``; what is in place already is not written.
 
-    What was counted is what the file has. `CorruptBatchError` where it is not whole.
+    Returns the counts of the file. `CorruptBatchError` if it does not end with a whole batch.
     """
     offset, batches, end, size = base_offset, 0, 0, file.size()
     for entry, position, data in walk(file, 0, size, window=_PEEK, whole=False):

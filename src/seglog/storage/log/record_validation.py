@@ -94,7 +94,7 @@ def _out_of_range(index: int, timestamp: int, earliest: int, latest: int) -> str
 
 
 def _stamped(index: int, record: Record, header: BatchHeader, config: LogConfig) -> str:
-    """Of a batch that stays compressed as it is Kafka looks at no more than the sizes of keys and values."""
+    """Kafka checks only the sizes of keys and values in a batch that it stores without recompression."""
     codec = header.attributes & CODEC_MASK
     kind, null = (
         ("PartialDefaultRecord", -1) if codec and target_codec(header, config) == codec else ("DefaultRecord", 0)

@@ -52,7 +52,7 @@ _logger = logging.getLogger("seglog")
 
 
 class LogCheckpoint(NamedTuple):
-    """What the log directory knows of a partition from its checkpoints.
+    """The state of a partition by the checkpoints of its log directory.
 
     ``clean``: the directory was closed properly, so that no segment needs recovery. ``recovery_point``: everything
     below was flushed; None where the checkpoint cannot be read.
@@ -66,7 +66,7 @@ class LogCheckpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What loading a partition did. Offsets of segments are base offsets."""
+    """The actions of loading a partition. Offsets of segments are base offsets."""
 
     topic_partition: TopicPartition
     clean: bool
@@ -81,13 +81,13 @@ class RecoveryReport:
     split: tuple[int, ...]
     """Segments that were split because their offsets did not fit their indexes."""
     unreadable: tuple[str, ...]
-    """What was wrong with producer snapshots, which were made anew."""
+    """Errors in producer snapshots, which were made anew."""
     log_start_offset: int
     log_end_offset: int
 
     @property
     def is_eventful(self) -> bool:
-        """Whether anything was found that a clean start has not."""
+        """Whether loading found anything that a clean start does not have."""
         return bool(self.cut or self.emptied or self.rebuilt or self.split or self.unreadable or any(self.leftovers))
 
 
@@ -331,7 +331,7 @@ class _Loader:
         return Segment(self._fs, self._path, base_offset, self._segment_config, now_ms=now_ms, active=active)
 
     def _look_wrong(self, segment: Segment) -> str | None:
-        """Whether the indexes of a flushed segment cannot be its own, or its last batch is not whole."""
+        """The reason why the indexes of a flushed segment cannot be its own, or its last batch is not whole."""
         try:
             following, end, crc = segment.base_offset, 0, 0
             last = segment.offset_index.lookup(segment.offset_index.last_offset)
@@ -348,7 +348,7 @@ class _Loader:
         return None if end == segment.size else f"{segment.size - end} bytes behind the last batch"
 
     def _check_recovered(self, segment: Segment) -> None:
-        """Hold a sealed segment of which all batches were just checked to its entry."""
+        """Compare a sealed segment, whose batches were just checked, with its manifest entry."""
         entry = self._manifest.entries.get(segment.base_offset)
         if entry is not None:
             sealed = segment.sealed()
@@ -384,7 +384,7 @@ class _Loader:
     # Damage
 
     def _flushed_up_to(self) -> int:
-        """Below here every batch must be good: it was flushed, or a consumer may have seen what nobody else has."""
+        """Below this offset every batch must be good: it was flushed, or a consumer may have seen what only we have."""
         known = self._known
         if known.clean:
             return MAX_INT64

@@ -51,7 +51,7 @@ class Reason(Enum):
 
 
 class SegmentFacts(NamedTuple):
-    """What decides about a segment. ``next_base_offset`` is the log's end for the active one.
+    """The facts about a segment that retention needs. ``next_base_offset`` is the log's end for the active one.
 
     ``largest_timestamp`` is that of its newest record, or the file's modification time where no record has any (ms).
     """

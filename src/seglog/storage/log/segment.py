@@ -30,7 +30,7 @@ LOOKUP_LIMIT: Final = 64 << 20
 
 
 class SegmentConfig(NamedTuple):
-    """What a segment needs to know of its topic: sizes in bytes."""
+    """The part of a topic's configuration that a segment needs: sizes in bytes."""
 
     index_bytes: int
     index_interval: int
@@ -340,7 +340,7 @@ class Segment:
         return following, crc
 
     def sealed(self) -> SealedSegment:
-        """What the manifest says of this segment, which is written no more."""
+        """The manifest entry of this segment, which takes no more appends."""
         following, crc = self.tail()
         return SealedSegment(self.base_offset, following, self.size, crc, self._chain)
 

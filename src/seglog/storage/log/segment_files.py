@@ -26,7 +26,7 @@ _keys: Final = itertools.count()
 
 
 class _UnlinkedFiles:
-    """The files that have no name any more, each open for as long as a reader refers to it.
+    """Files that were unlinked, each open for as long as a reader refers to it.
 
     At most as many as sealed segments keep open; a reader of one more that is unlinked finds the oldest closed.
     """
@@ -117,7 +117,7 @@ class SealedFile:
         self._file().fsync()
 
     def let_go(self) -> None:
-        """Nobody is to read this from now on; a reader that has it still may."""
+        """No new reader gets this file from now on; a reader that has it goes on."""
         _open_files.pop(self._key)
 
     def rename(self, path: str) -> None:
@@ -180,7 +180,7 @@ class DerivedFile:
     )
 
     def __init__(self, fs: Fs, path: str, file_size: int, written: int, *, write_at: int) -> None:
-        """``file_size`` is that of the file as it is, of which the first ``written`` bytes are in use."""
+        """``file_size`` is the file's size now; its first ``written`` bytes are in use."""
         self._fs = fs
         self.path = path
         self.file_size = file_size
@@ -225,7 +225,7 @@ class DerivedFile:
             del self._pending[: len(data)]
 
     def read(self, start: int) -> bytes:
-        """What follows the first ``start`` bytes; less if the file was cut, and nothing if it is gone."""
+        """The bytes from ``start`` on; fewer if the file was cut, and none if it is gone."""
         with self.lock:
             if start >= self.written:
                 return bytes(self._pending[start - self.written :])
@@ -286,7 +286,7 @@ class DerivedFile:
             self.path = path
 
     def unlink(self) -> None:
-        """Remove the file. What is appended from now on goes nowhere."""
+        """Remove the file. Later appends are dropped."""
         with self.lock:
             self._is_gone = True
             if self._fs.exists(self.path):

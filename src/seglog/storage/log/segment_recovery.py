@@ -42,7 +42,7 @@ _OFFSET_LENGTH: Final = Struct(">qi")
 
 
 class SegmentScan(NamedTuple):
-    """What recovery found in a segment: ``size`` bytes of good batches, after which comes ``next_offset``.
+    """The result of recovering a segment: ``size`` bytes of good batches, after which comes ``next_offset``.
 
     ``bad`` says what is wrong with the bytes behind them, if there are any. ``overflow``: the next batch is good, but
     its offset cannot be written relative to the segment's base (KAFKA-6264). ``epochs_changed``: so must the file be.
@@ -107,7 +107,7 @@ def rescan(
 
 
 def _size_at(chunk: bytes) -> int:
-    """What the entry at the start says of its size; more than there is where there is no entry."""
+    """The size of the entry at the start, by its header; more than is left if there is no entry."""
     return _OFFSET_LENGTH.unpack_from(chunk)[1] + LOG_OVERHEAD if len(chunk) >= MIN_ENTRY else MIN_ENTRY
 
 
@@ -230,7 +230,7 @@ def _legacy(data: memoryview, at: int, size: int) -> tuple[int, ...]:
 
 
 def _why(fields: tuple[int, ...], batch: memoryview) -> CorruptError:
-    """What is wrong with a batch of format 2."""
+    """The reason why a batch of format 2 is bad."""
     header = BatchHeader._make(fields)
     if header.length < BATCH_OVERHEAD - LOG_OVERHEAD:
         return CorruptBatchError(f"size {header.size} is under the {BATCH_OVERHEAD} that a header takes")

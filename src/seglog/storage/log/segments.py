@@ -82,7 +82,7 @@ class Segments:
         return min(offset, header.base_offset)
 
     def facts(self, log_end_offset: int) -> list[SegmentFacts]:
-        """What retention decides by."""
+        """The facts that retention needs."""
         following = [*(segment.base_offset for segment in self.all[1:]), log_end_offset]
         return [
             SegmentFacts(
