@@ -128,7 +128,7 @@ def test_every_file_that_a_page_names_exists() -> None:
     named = {
         f"{name}: {path}"
         for name, text in _PAGES.items()
-        for path in re.findall(r"\b((?:tests|docs|deploy|examples|bench|demo)/[\w./*-]*\w)(?![\w<])", text)
+        for path in re.findall(r"\b((?:src|tests|docs|deploy|examples|bench|demo)/[\w./*-]*\w)(?![\w<])", text)
         if not list(_ROOT.glob(path))
     }
     assert sorted(named) == []
