@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os.path
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Final, NamedTuple
 
 from seglog.core.errors import AdoptError, CorruptBatchError, InvalidRecordError, UnknownTopicError
@@ -292,14 +292,11 @@ def _place_files(directory: LogDir, plan: PartitionPlan) -> None:
         if item.mode is not AdoptMode.SEGMENT:
             continue
         path = os.path.join(directory.path, item.file)
-        file = fs.open(path)
-        try:
+        with closing(fs.open(path)) as file:
             walked = rebase(file, base, plan.epoch)
             if walked.records != item.records:
                 raise CorruptBatchError(f"{walked.records} records but its task has written {item.records}", file=path)
             file.fsync()
-        finally:
-            file.close()
     job = os.path.dirname(os.path.dirname(plan.items[0].file))
     for _ in range(4):  # the job, staging, .seglog, the partition: tasks fsync only their own directory
         fs.fsync_dir(os.path.join(directory.path, job))

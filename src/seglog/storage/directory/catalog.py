@@ -1,9 +1,9 @@
-"""The topics and partitions of a log directory: made, configured, deleted, set aside, and loaded after a crash.
+"""The topics and partitions of a log directory: creates, configures, deletes, sets aside and loads them.
 
-``seglog.topics`` is written first when a topic is created or marked deleted, its directories follow; `finish_changes`
-completes what a crash has left, when the directory is opened. Partitions of a cluster's topics are held likewise: the
-file has their topics with 0 partitions, and after a crash a partition is there with its topic id, or not there. A
-thousand of them are held with a handful of fsyncs. `LogDir` calls all of this, and lets one change happen at a time.
+To create or delete a topic, ``seglog.topics`` is written first and its directories follow; after a crash
+`finish_changes` completes the change when the directory is opened. For topics of a cluster the file has 0 partitions:
+after a crash a partition exists with its topic id, or does not exist. Making a thousand of them takes a few fsyncs.
+`LogDir` makes all calls, one change at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os.path
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import closing
 from operator import index
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -54,20 +55,20 @@ _INTERNAL: Final[Mapping[str, Mapping[str, str]]] = {
     "__consumer_offsets": {**_COMPACTED, "compression.type": "producer"},
     "__transaction_state": {**_COMPACTED, "compression.type": "uncompressed"},
 }
-"""What Kafka makes them with (``GroupCoordinatorService.groupMetadataTopicConfigs``,
-``TransactionStateManager.transactionStateTopicConfigs``): nobody sets it otherwise, and they grow without end."""
+"""Kafka's configuration of its internal topics (``GroupCoordinatorService.groupMetadataTopicConfigs``,
+``TransactionStateManager.transactionStateTopicConfigs``). Without it they would grow without end."""
 
 
 def config_of_found(topic: str) -> Mapping[str, str]:
-    """Own configuration of a topic that is found and was not created here. Kafka keeps its topics' configuration
-    elsewhere, and its default of seven days would delete what an operator wanted to keep."""
+    """The configuration of a topic that Kafka has made. Kafka keeps the real one elsewhere, and its default of seven
+    days could delete records that an operator wants to keep."""
     return _INTERNAL.get(topic, _KEEP_EVERYTHING)
 
 
 class ReplicaSpec(NamedTuple):
-    """A partition that is to be here; ``config`` is the topic's own configuration as Kafka's texts.
+    """A partition that the cluster assigns to this broker; ``config`` is the topic's own configuration, as text.
 
-    ``is_new``: this broker cannot have had it before, as it has only now become one of its replicas.
+    ``is_new``: this broker has only now become a replica, so it cannot have had the partition before.
     """
 
     topic: str
@@ -82,7 +83,7 @@ class ReplicaSpec(NamedTuple):
 
 
 def best_strays(found: Iterable[StrayDirectory]) -> dict[tuple[UUID, int], StrayDirectory]:
-    """Of each partition the stray that goes furthest: by the epoch of its last batch, then by its end."""
+    """The most advanced stray of each partition: by the epoch of its last batch, then by its end."""
     best: dict[tuple[UUID, int], StrayDirectory] = {}
     for one in sorted(found, key=lambda one: (one.stray.leader_epoch, one.stray.log_end)):
         if one.stray.topic_id is not None:
@@ -91,7 +92,7 @@ def best_strays(found: Iterable[StrayDirectory]) -> dict[tuple[UUID, int], Stray
 
 
 class Catalog:
-    """What one log directory has; the fields are those of `LogDir`, which says what they mean."""
+    """The topics and partitions of one log directory. `LogDir` describes the fields."""
 
     def __init__(
         self,
@@ -136,11 +137,11 @@ class Catalog:
         return next((found for one, found in list(self.topic_ids.items()) if one.topic == name and found), None)
 
     def partitions_of(self, name: str) -> list[TopicPartition]:
-        """All partitions of a topic, refused ones too."""
+        """All partitions of a topic, also refused ones."""
         return sorted(one for one in (*self.logs, *self.refused) if one.topic == name)
 
     def strays(self) -> list[StrayDirectory]:
-        """What was set aside and is kept: see `seglog.storage.directory.strays`."""
+        """The strays of the directory: see `seglog.storage.directory.strays`."""
         return list(find_strays(self.fs, self.path))
 
     # Topics
@@ -150,7 +151,7 @@ class Catalog:
     ) -> None:
         """See `LogDir.create_topic`."""
         validate_topic(name)
-        partitions = index(partitions)  # not 2.5, which would be written down
+        partitions = index(partitions)  # refuse 2.5
         if not 1 <= partitions <= MAX_PARTITIONS:
             raise ValueError(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
         existing = self.topic_names()
@@ -160,7 +161,7 @@ class Catalog:
         for other in existing:
             if other.replace(".", "_") == flat:
                 raise InvalidTopicError(
-                    f"topic {name!r} differs from {other!r} in nothing but '.' and '_', which metrics mix up"
+                    f"topic {name!r} differs from {other!r} only in '.' and '_', which metrics do not distinguish"
                 )
         overrides = LogConfig.from_mapping(config).overrides()
         self.config.topics.with_overrides(overrides)
@@ -176,9 +177,9 @@ class Catalog:
                 raise
 
     def add_partitions(self, name: str, count: int) -> None:
-        """See `LogDir.add_partitions`; crash-safe as `create` is."""
+        """See `LogDir.add_partitions`; crash-safe as `create_topic`."""
         entry = self._entry(name)
-        if not entry.partitions:  # of a cluster, which this directory is no longer in
+        if not entry.partitions:  # of a cluster that this directory has left
             entry = entry._replace(partitions=self._count(name))
         count = index(count)
         if not entry.partitions < count <= MAX_PARTITIONS:
@@ -210,13 +211,13 @@ class Catalog:
             self.add(partition, self.load_partition(partition, LogCheckpoint(clean=True)))
 
     def _unmake(self, partitions: Sequence[TopicPartition]) -> None:
-        """Remove what a full disk has left of partitions that were to be made and are not served."""
+        """Remove the directories of new partitions that a full disk left incomplete."""
         for partition in partitions:
             if partition not in self.logs and self.fs.exists(self.path_of(partition)):
                 remove_tree(self.fs, self.path_of(partition))
 
     def _make_directories(self, partitions: Sequence[TopicPartition]) -> None:
-        """Directories of new partitions, and in each the topic's id, before anything is appended."""
+        """Make the directories of new partitions, and in each ``partition.metadata``."""
         fs = self.fs
         for partition in partitions:
             fs.mkdir(self.path_of(partition))
@@ -228,7 +229,7 @@ class Catalog:
                 write_partition_metadata(fs, self.path_of(partition), topic_id)
 
     def _entry(self, name: str) -> TopicEntry:
-        """What is known of a topic, of Kafka's making too. `UnknownTopicError`."""
+        """The entry of a topic, also of one that Kafka has made. `UnknownTopicError`."""
         entry = self.entries.get(name)
         if entry is not None:
             return entry
@@ -241,7 +242,7 @@ class Catalog:
         return 1 + max(one.partition for one in partitions)
 
     def _delete_topics(self, names: Set[str]) -> None:
-        """Delete topics that are here."""
+        """Delete topics that exist."""
         partitions = [one for one in (*self.logs, *self.refused) if one.topic in names]
         gone = {name: self.entries.get(name) or TopicEntry(None, 0, {}) for name in names}
         marked = {name: entry._replace(deleted=True) for name, entry in gone.items()}
@@ -283,7 +284,7 @@ class Catalog:
         configs = {
             name: config.topics.with_overrides(entries[name].config if name in entries else config_of_found(name))
             for name in self.topic_names()
-        }  # before anything changes: a topic's own configuration may not go with the new defaults
+        }  # before any change: a topic's own configuration may contradict the new defaults
         self.config = config
         for partition, log in list(self.logs.items()):
             log.reconfigure(configs[partition.topic])
@@ -299,7 +300,7 @@ class Catalog:
         return overrides
 
     def _apply_config(self, names: Set[str]) -> None:
-        """Tell the logs of these topics their configuration."""
+        """Apply the configuration of these topics to their logs."""
         configs = {name: self.config_of(name) for name in names}
         for partition, log in list(self.logs.items()):
             if partition.topic in names:
@@ -313,7 +314,7 @@ class Catalog:
     # flush.ms
 
     def plan_flush(self) -> None:
-        """Flush logs with ``flush.ms`` in time."""
+        """Schedule the next flush by ``flush.ms``."""
         soonest = min((log.config.flush_ms for log in list(self.logs.values())), default=MAX_INT64)
         if soonest < MAX_INT64 and not self._flush_planned:
             self._flush_planned = True
@@ -332,7 +333,7 @@ class Catalog:
         finally:
             self.plan_flush()
 
-    # Replicas of a cluster: which topics there are is decided elsewhere, and a directory has some of their partitions
+    # Replicas of a cluster, which decides the topics and assigns some of their partitions
 
     def hold(self, wanted: Sequence[ReplicaSpec]) -> list[Log | SeglogError]:
         """See `LogDir.hold_many`."""
@@ -364,7 +365,7 @@ class Catalog:
         return [one for one in partitions if one not in self.logs and one not in self.refused]
 
     def _entries_of(self, wanted: Sequence[ReplicaSpec]) -> tuple[dict[str, TopicEntry], dict[str, SeglogError]]:
-        """What will be known of each topic, and what is wrong with the others."""
+        """The entries of valid topics, and the errors of the others."""
         entries: dict[str, TopicEntry] = {}
         wrong: dict[str, SeglogError] = {}
         for one in wanted:
@@ -382,11 +383,11 @@ class Catalog:
         return entries, wrong
 
     def _clear(self, wanted: Mapping[TopicPartition, UUID], entries: Mapping[str, TopicEntry]) -> None:
-        """Set aside what belongs to a topic of another id, and forget the checkpoints of partitions without files."""
+        """Set aside partitions of topics with another id, and remove checkpoints of partitions without files."""
         known = {name: entry.topic_id for name, entry in self.entries.items() if name in entries}
         other = {name for name, topic_id in known.items() if topic_id not in (None, entries[name].topic_id)}
         stale = [one for one in (*self.logs, *self.refused) if one.topic in other]
-        # Kafka has made the others: they are in no entry.
+        # Topics that Kafka has made have no entry.
         stale += [
             one
             for one, topic_id in wanted.items()
@@ -404,18 +405,15 @@ class Catalog:
             self.checkpoints.forget_cleaned(gone)
 
     def _make_held(self, partitions: Sequence[TopicPartition]) -> None:
-        """``partition.metadata`` is not fsynced: if a power cut tears it, loading the partition mends it."""
+        """Make partitions. ``partition.metadata`` is not fsynced: if a power cut tears it, loading writes it again."""
         fs = self.fs
         for partition in partitions:
             path = self.path_of(partition)
             topic_id = self.entries[partition.topic].topic_id
             assert topic_id is not None
             fs.mkdir(path)
-            file = fs.open(os.path.join(path, PARTITION_METADATA), create=True)
-            try:
+            with closing(fs.open(os.path.join(path, PARTITION_METADATA), create=True)) as file:
                 file.pwrite(encode_partition_metadata(topic_id), 0)
-            finally:
-                file.close()
         if partitions:
             fs.fsync_dir(self.path)
         for partition in partitions:
@@ -430,7 +428,7 @@ class Catalog:
         self._take_out(partitions, self._keep_as_strays)
 
     def _take_out(self, partitions: Sequence[TopicPartition], take: Callable[[list[TopicPartition]], object]) -> None:
-        """``take`` those that are here, and forget topics without partitions."""
+        """``take`` the existing partitions, and forget topics without partitions."""
         there = {one for one in partitions if one in self.logs or one in self.refused}
         if not there:
             return
@@ -441,13 +439,13 @@ class Catalog:
             self._forget(topics)
 
     def _make_none_anew(self, topics: Set[str]) -> None:
-        """Have the next start make none of their partitions, as it does for a node that was alone."""
+        """Record that the next start must not create partitions of these topics, as it does without a cluster."""
         held = {name: entry._replace(partitions=0) for name, entry in self.entries.items() if name in topics}
         if any(self.entries[name] != entry for name, entry in held.items()):
             self._write_entries({**self.entries, **held})
 
     def _forget(self, topics: Set[str]) -> None:
-        """Those of the topics of which nothing is left."""
+        """Remove entries of topics without partitions."""
         gone = topics & self.entries.keys() - {one.topic for one in (*self.logs, *self.refused)}
         if gone:
             self._write_entries({name: entry for name, entry in self.entries.items() if name not in gone})
@@ -460,7 +458,7 @@ class Catalog:
                 self._take_back(found)
 
     def _take_back(self, found: StrayDirectory) -> None:
-        """Serve a stray again, as what it was. A log that cannot be opened is `LogDir.refused`, as at a start."""
+        """Serve a stray again, unchanged. A log that does not load is in `LogDir.refused`, as at a start."""
         partition, stray = found.stray.partition, found.stray
         for log in [log for log in self.deleted if log.path == found.path]:
             self.close_deleted(log)
@@ -477,7 +475,7 @@ class Catalog:
             _logger.error("partition %s is not opened: %s", partition, error)
             return
         forget_stray(self.fs, target)
-        _logger.warning("%s is named by the cluster again: %s was taken back", partition, found.path)
+        _logger.warning("the cluster assigns %s to this broker again: %s was restored", partition, found.path)
 
     def remove_strays(self, topic_ids: Set[UUID]) -> list[StrayDirectory]:
         """See `LogDir.remove_strays`."""
@@ -493,10 +491,10 @@ class Catalog:
                 self.fs.fsync_dir(self.path)
         return gone
 
-    # Partitions come and go
+    # Partitions
 
     def add(self, partition: TopicPartition, one: PartitionLoaded) -> None:
-        """Serve a partition that was loaded."""
+        """Serve a loaded partition."""
         self.logs[partition] = one.loaded.log
         self.reports[partition] = one.loaded.report
         self.topic_ids[partition] = one.topic_id
@@ -509,7 +507,7 @@ class Catalog:
         known: LogCheckpoint,
         progress: Callable[[int, int], None] | None = None,
     ) -> PartitionLoaded:
-        """Load one partition; one without ``partition.metadata`` gets it, as after a crash in its creation."""
+        """Load one partition. Write ``partition.metadata`` if it is missing, as after a crash in its creation."""
         path = self.path_of(partition)
         entry = self.entries.get(partition.topic)
         expected = entry.topic_id if entry is not None else None
@@ -541,7 +539,7 @@ class Catalog:
         return PartitionLoaded(found or expected, loaded)
 
     def refuse(self, partition: TopicPartition, reason: SeglogError) -> None:
-        """Serve a partition no longer, and leave its files as they are."""
+        """Stop serving a partition, and keep its files."""
         log = self.logs.pop(partition, None)
         self.reports.pop(partition, None)
         self.refused[partition] = reason
@@ -549,7 +547,7 @@ class Catalog:
             log.close()
 
     def _delete_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        """Take partitions away, and what the checkpoints say of them; readers may finish until the files go."""
+        """Delete partitions and their checkpoints."""
         for partition in partitions:
             self._delete_partition(partition)
         self.fs.fsync_dir(self.path)
@@ -557,7 +555,7 @@ class Catalog:
         self.checkpoints.forget_cleaned(set(partitions))
 
     def _delete_partition(self, partition: TopicPartition) -> None:
-        """Rename a partition's directory and delete it after ``file.delete.delay.ms``; readers may finish till then."""
+        """Rename a partition's directory, and delete it after ``file.delete.delay.ms``: readers may finish."""
         target = os.path.join(self.path, deleted_name(partition, new_id(self.ground.rng)))
         log = self.logs.get(partition)
         if not self._move_away(partition, target):
@@ -572,7 +570,7 @@ class Catalog:
         self.worker.schedule(delay_ms, remove)
 
     def _keep_as_strays(self, partitions: Sequence[TopicPartition]) -> None:
-        """Serve partitions no longer, and keep all that they have: see `seglog.storage.directory.strays`."""
+        """Stop serving partitions, and keep their files: see `seglog.storage.directory.strays`."""
         for partition in partitions:
             self._keep_as_stray(partition)
         self.fs.fsync_dir(self.path)
@@ -580,7 +578,7 @@ class Catalog:
         self.checkpoints.forget_cleaned(set(partitions))
 
     def _keep_as_stray(self, partition: TopicPartition) -> None:
-        """What was appended is flushed first: the recovery point of a stray is its log's end."""
+        """Flush the log first: the recovery point of a stray is its log's end."""
         log, entry = self.logs.get(partition), self.entries.get(partition.topic)
         topic_id = self.topic_ids.get(partition) or (entry.topic_id if entry is not None else None)
         source = self.path_of(partition)
@@ -605,7 +603,7 @@ class Catalog:
         write_stray(self.fs, source, stray)
         target = os.path.join(self.path, stray_name(partition, new_id(self.ground.rng)))
         self._move_away(partition, target)
-        _logger.warning("%s is not named by the cluster any more: it is kept as %s", partition, target)
+        _logger.warning("the cluster no longer assigns %s to this broker: it is kept as %s", partition, target)
         if log is not None:
             delay_ms = self.config_of(partition.topic).file_delete_delay_ms
             self.worker.schedule(delay_ms, lambda: self.close_deleted(log))
@@ -630,27 +628,27 @@ class Catalog:
         return exists
 
     def close_deleted(self, log: Log) -> None:
-        """Close the files of a log whose directory was renamed; who still reads it is cut off."""
+        """Close the files of a log whose directory was renamed; its readers fail."""
         if log in self.deleted:
             for segment in log.segments:
                 segment.close(write=False)
             self.deleted.discard(log)
 
     def close_files(self) -> None:
-        """Close what is still open, without a last write."""
+        """Close all open files without a last write."""
         for log in (*self.logs.values(), *self.deleted):
             log.close_files()
 
     def remove_later(self, path: str, delay_ms: int) -> None:
-        """Delete a directory that no log uses any more."""
+        """Delete a directory that no log uses."""
         self.worker.schedule(delay_ms, lambda: remove_tree(self.fs, path))
 
     # After a crash
 
     def finish_changes(self, found: DirectoryListing) -> list[TopicPartition]:
-        """Complete what was begun: deletions, and creations. Returns the partitions that are to be loaded.
+        """Complete deletions and creations that a crash interrupted. Returns the partitions to load.
 
-        A directory that is missing although its log had data is refused, not made anew.
+        A partition is refused if its directory is missing although its log had data.
         """
         present = found.partitions
         gone = {topic for topic, entry in self.entries.items() if entry.deleted}
@@ -669,19 +667,18 @@ class Catalog:
                 self.missing.add(partition)
                 self.refused[partition] = DamagedPartitionError(
                     f"{self.path_of(partition)} is missing, and by its recovery point records were flushed to it. "
-                    "Bring it back, or delete the topic; a broker of a cluster copies it from the others"
+                    "Restore it, or delete the topic; a broker of a cluster copies it from the others"
                 )
             else:
                 made.append(partition)
         self._make_directories(made)
         there = {partition.topic for partition in (*kept, *made, *self.refused)}
-        if self.entries.keys() - there:  # of a cluster: all that was here was let go, or nothing was made yet
+        if self.entries.keys() - there:  # topics of a cluster without partitions here
             self._write_entries({topic: entry for topic, entry in self.entries.items() if topic in there})
         return sorted([*kept, *made])
 
     def _missing_from(self, found: DirectoryListing, had_data: Set[TopicPartition]) -> list[TopicPartition]:
-        """Partitions that should be there. Of a cluster's topic: those that a checkpoint names, unless their files were
-        just set aside."""
+        """Partitions that should exist: of a cluster's topic those in checkpoints, unless they were just set aside."""
         local = {
             TopicPartition(topic, number) for topic, entry in self.entries.items() for number in range(entry.partitions)
         }

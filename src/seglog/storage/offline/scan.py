@@ -27,7 +27,7 @@ from seglog.storage.formats.paths import (
     segment_paths,
 )
 from seglog.storage.offline.scan_start import offset_at_time, start_position
-from seglog.storage.offline.table_batches import BatchFilter, FileRange, iter_table_batches
+from seglog.storage.offline.table_batches import BatchExclusion, FileRange, iter_table_batches
 from seglog.storage.offline.transaction_state import read_transactions
 
 Bound = int | datetime
@@ -56,7 +56,7 @@ class _Task(NamedTuple):
 
     log: _Log
     wanted: Selection
-    leave_out: BatchFilter
+    leave_out: BatchExclusion
 
 
 def scan(
@@ -109,7 +109,7 @@ def scan(
         _check_named(bounds, logs)
     wanted = Selection(names, rows=batch_rows, bytes_=batch_bytes)
     read_committed = isolation_level == _ISOLATION_LEVELS[1]
-    tasks = [_task(fs, log, wanted, start, end, BatchFilter(include_control), read_committed) for log in logs]
+    tasks = [_task(fs, log, wanted, start, end, BatchExclusion(include_control), read_committed) for log in logs]
     return pa.RecordBatchReader.from_batches(schema, _read_all(fs, tasks))
 
 
@@ -187,7 +187,7 @@ def _task(
     wanted: Selection,
     start: Bounds | None,
     end: Bounds | None,
-    leave_out: BatchFilter,
+    leave_out: BatchExclusion,
     read_committed: bool,
 ) -> _Task:
     low, high = _log_start(fs, log), MAX_INT64

@@ -27,16 +27,16 @@ class SegmentSurvey(NamedTuple):
 
     base_offset: int
     next_offset: int
-    size: int
-    index_size: int
-    batches: int
-    records: int | None
-    first_timestamp: int
-    max_timestamp: int
-    formats: tuple[int, ...]
-    codecs: tuple[int, ...]
-    trailing: int
-    error: CorruptError | None
+    size: int = 0
+    index_size: int = 0
+    batches: int = 0
+    records: int | None = None
+    first_timestamp: int = NO_TIMESTAMP
+    max_timestamp: int = NO_TIMESTAMP
+    formats: tuple[int, ...] = ()
+    codecs: tuple[int, ...] = ()
+    trailing: int = 0
+    error: CorruptError | None = None
 
 
 class PartitionSurvey(NamedTuple):
@@ -91,14 +91,15 @@ def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> Seg
     try:
         file = fs.open(paths.log, write=False)
     except NotRegularFileError as problem:
-        return _unreadable(paths, CorruptError(str(problem.strerror), file=paths.log))
+        error = CorruptError(str(problem.strerror), file=paths.log)
+        return SegmentSurvey(paths.base_offset, paths.base_offset, error=error)
     size = file.size()
     formats, codecs = set[int](), set[int]()
     position = batches = 0
     records: int | None = 0
     next_offset = paths.base_offset
     first_timestamp = max_timestamp = NO_TIMESTAMP
-    error = None
+    damage = None
     try:
         for facts in iter_headers(file, 0, size):
             if first_timestamp == NO_TIMESTAMP:
@@ -114,7 +115,7 @@ def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> Seg
         if is_last and only_zeros(file, position, size):
             size = position
         else:
-            error = problem
+            damage = problem
     return SegmentSurvey(
         base_offset=paths.base_offset,
         next_offset=next_offset,
@@ -127,24 +128,7 @@ def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> Seg
         formats=tuple(sorted(formats)),
         codecs=tuple(sorted(codecs)),
         trailing=size - position,
-        error=error,
-    )
-
-
-def _unreadable(paths: SegmentPaths, error: CorruptError) -> SegmentSurvey:
-    return SegmentSurvey(
-        base_offset=paths.base_offset,
-        next_offset=paths.base_offset,
-        size=0,
-        index_size=0,
-        batches=0,
-        records=None,
-        first_timestamp=NO_TIMESTAMP,
-        max_timestamp=NO_TIMESTAMP,
-        formats=(),
-        codecs=(),
-        trailing=0,
-        error=error,
+        error=damage,
     )
 
 

@@ -49,14 +49,14 @@ class FileRange(NamedTuple):
     is_checked: bool = False
 
 
-class BatchFilter(NamedTuple):
+class BatchExclusion(NamedTuple):
     """The batches to leave out: control batches, unless included, and those of ``aborted`` transactions."""
 
     include_control: bool = False
     aborted: Sequence[AbortedTxn] = ()
 
 
-_NO_FILTER: Final = BatchFilter()
+_NO_FILTER: Final = BatchExclusion()
 _ALL: Final = Selection()
 
 
@@ -78,7 +78,7 @@ def iter_table_batches(
     wanted: Selection = _ALL,
     origin: SourcePartition = NOWHERE,
     *,
-    leave_out: BatchFilter = _NO_FILTER,
+    leave_out: BatchExclusion = _NO_FILTER,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range with ``wanted.low <= offset < wanted.high``, in the file's order.
@@ -98,7 +98,7 @@ def iter_decoded(
     wanted: Selection = _ALL,
     origin: SourcePartition = NOWHERE,
     *,
-    leave_out: BatchFilter = _NO_FILTER,
+    leave_out: BatchExclusion = _NO_FILTER,
     chunk_bytes: int = CHUNK_BYTES,
     on_damage: OnDamage | None = None,
 ) -> Iterator[DecodedRows]:
@@ -299,7 +299,7 @@ def _is_zeros(file: File, position: int, limit: int) -> bool:
     return True
 
 
-def _selected(table: BatchTable, wanted: Selection, leave_out: BatchFilter) -> npt.NDArray[np.bool_]:
+def _selected(table: BatchTable, wanted: Selection, leave_out: BatchExclusion) -> npt.NDArray[np.bool_]:
     """The batches that may have wanted records. The offset of a legacy message is the last one inside."""
     new = table["magic"] == 2
     selected: npt.NDArray[np.bool_] = _last_offsets(table) >= wanted.low

@@ -27,7 +27,7 @@ from seglog.spark.read.planning import Piece, ReadRange, spans
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent
 from seglog.spark.runtime.log_dir_mount import mount_of
 from seglog.storage.offline.batch_boundaries import IndexBoundaries
-from seglog.storage.offline.table_batches import CHUNK_BYTES, BatchFilter, FileRange, iter_decoded
+from seglog.storage.offline.table_batches import CHUNK_BYTES, BatchExclusion, FileRange, iter_decoded
 
 ROWS: Final = 65536
 BYTES: Final = 8 << 20
@@ -82,7 +82,7 @@ class _RangeReader:
         self._high = task.offsets.end
         self._low = task.offsets.start
         self._wanted = Selection(columns=columns, rows=ROWS, bytes_=BYTES, keys=options.keys)
-        self._leave_out = BatchFilter(options.include_control, task.aborted)
+        self._leave_out = BatchExclusion(options.include_control, task.aborted)
         self.damages: list[_Damage] = []
 
     def batches(self) -> Iterator[pa.RecordBatch]:

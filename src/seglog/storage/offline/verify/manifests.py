@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 
 from crc32c import crc32c
@@ -77,12 +77,9 @@ def chain_findings(fs: Fs, paths: SegmentPaths, entry: SealedSegment) -> Iterato
     """Compare the headers of all batches of a segment with the chain of its entry."""
     if entry.chain is None:
         return
-    file = fs.open(paths.log, write=False)
-    try:
+    with closing(fs.open(paths.log, write=False)) as file:
         if chain_of(file) != entry.chain:
             yield damage(paths.log, f"by {MANIFEST}, the headers of its batches are not those that were written")
-    finally:
-        file.close()
 
 
 def tail_of(fs: Fs, paths: SegmentPaths, index: IndexEntries) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import zip_longest
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -200,13 +201,10 @@ def _has_room(fs: Fs, paths: SegmentPaths) -> bool:
     for path, size in ((paths.offset_index, OFFSET_ENTRY.size), (paths.timeindex, TIME_ENTRY.size)):
         if not fs.exists(path) or not fs.stat(path).is_file:
             continue
-        file = fs.open(path, write=False)
-        try:
+        with closing(fs.open(path, write=False)) as file:
             length = file.size()
             if length >= size and not any(file.pread(size, length - size)) and length != TIME_ENTRY.size:
                 return True
-        finally:
-            file.close()
     return False
 
 
