@@ -1,7 +1,7 @@
 """A member of the demo's group, as its own program: ``python -m demo.member NAME BOOTSTRAP GROUP``.
 
-It counts the flights of each carrier, and commits behind every batch. On stdout it says what it does, one JSON array a
-line: what it is assigned; what it has read, before it commits that; and what it has committed.
+It counts the flights of each carrier, and commits after every batch. It reports on stdout, one JSON array a line: its
+partitions when they are assigned, its reads before it commits them, and its commits.
 """
 
 from __future__ import annotations

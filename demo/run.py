@@ -152,7 +152,7 @@ def stream(
 
 
 def account(show: Show, server: Server, group: Group, count: int, table: bytes) -> list[str]:
-    """Check what the group has read, by its books."""
+    """Check the group's reads by its books."""
     with show.step("The group, in the end", "group") as step:
         group.wait(lambda books: books.flights == count and "two" not in books.uncommitted, "the last flight")
         books = group.books

@@ -1,7 +1,7 @@
 """Kafka's log files as a Spark data source: ``spark.read.format("seglog").option("path", …).load()``.
 
 Planning is pure (`planning`); the data source, the session helper and Java are at its edge. Nothing here is imported
-until it is asked for, so that ``import seglog.spark`` works without PySpark.
+before it is used, so that ``import seglog.spark`` works without PySpark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOMES: Final = {
     "log_columns": "seglog.spark.write.frames",
     "to_log": "seglog.spark.write.frames",
 }
-"""Where each name is; but `get_spark`, which says itself what is missing, they begin with an import of PySpark."""
+"""The module of each name. All but that of `get_spark`, which checks this itself, need PySpark to be imported."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Export topics to Parquet by topic and date; each run adds what is new, and every record is there once.
+"""Export topics to Parquet by topic and date. Each run adds the new records, and every record is there once.
 
 Workers read like ``spark.read.format("seglog")``, with its options, and write Parquet themselves: no row passes through
 the JVM. Files are finished in staging. Then one atomic replacement of the state in the output commits the run, and its

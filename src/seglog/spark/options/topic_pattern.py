@@ -1,4 +1,4 @@
-"""``subscribePattern``: Java's regular expressions by Python's, as far as topic names go."""
+"""``subscribePattern``: Java's regular expressions for topic names, translated to Python's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _POSIX: Final = {
     "Punct": r"!-/:-@\[-`{-~", "IsAlphabetic": "a-zA-Z", "IsDigit": "0-9", "L": "a-zA-Z", "Lu": "A-Z", "Ll": "a-z",
     "N": "0-9", "Nd": "0-9",
 }  # fmt: skip
-"""Java's classes, of the characters that a topic's name can have."""
+"""Java's classes, reduced to the characters that a topic name can have."""
 _PIECE: Final = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\p(?:\{(?P<posix>\w+)\}|(?P<one>[A-Z]))|\\(?P<end>z)"
     r"|\(\?<(?P<group>[A-Za-z]\w*)>|(?P<escaped>\\.)|(?P<open>\[\^?\]?)|(?P<close>\])|(?P<nested>&&)",
@@ -19,11 +19,11 @@ _PIECE: Final = re.compile(
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
-    """A pattern of ``java.util.regex`` that is meant for topic names, as Python's; re.error if it cannot be one.
+    """Translate a pattern of ``java.util.regex`` for topic names. Raises `re.error` if Python has no equivalent.
 
-    Both agree on most of what is written for topics, possessive quantifiers and atomic groups included. Rewritten are
-    ``\\Q…\\E``, ``\\p{Alpha}`` and its like, ``(?<name>…)`` and ``\\z``. Not taken are intersections and unions of
-    character classes (``[a-z&&[^b]]``), ``\\P{…}`` and look-behinds of varying length: an error says so.
+    Python accepts most of Java's syntax, including possessive quantifiers and atomic groups. This function rewrites
+    ``\\Q…\\E``, classes such as ``\\p{Alpha}``, ``(?<name>…)`` and ``\\z``. It raises an error for intersections and
+    unions of character classes (``[a-z&&[^b]]``), ``\\P{…}`` and look-behinds of varying length.
     """
     out, at, inside = [], 0, False
     for match in _PIECE.finditer(pattern):

@@ -74,7 +74,7 @@ def check_schema(schema: StructType) -> StructType:
         if field.dataType != expected:
             raise InvalidConfigError(
                 f"schema: column {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}: "
-                "read it as it is and cast it"
+                "read it with its own type and cast it"
             )
         if not field.nullable and field.name in _NULLABLE:
             raise InvalidConfigError(f"schema: column {field.name} must be nullable")

