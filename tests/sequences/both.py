@@ -100,6 +100,10 @@ class Side:
     def knows(self, value: Any) -> bool:
         return value in self._symbols
 
+    def plain_id(self, value: int) -> Any:
+        """A producer id by its symbol."""
+        return self._symbols.get(value, value)
+
     def fill(self, contents: Any) -> Any:
         """With this broker's own values for all symbols."""
         if isinstance(contents, Ref):
@@ -130,7 +134,7 @@ class Side:
         if name in FREE:
             return self._symbols.get(value, bool(value))
         if name == "producer_id":
-            return self._symbols.get(value, value)
+            return self.plain_id(value)
         if name in ("log_append_time", "timestamp"):
             return value if value < OWN_TIMES else "its own"
         if name == "error_message" and not fields.get("record_errors", True):

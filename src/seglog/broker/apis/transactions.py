@@ -121,9 +121,6 @@ class TransactionApis:
         """All of them, or none: then those that can be added are OPERATION_NOT_ATTEMPTED."""
         if not asked.transactional_id:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if asked.verify_only:
-            there = self._coordinator.verify_partitions(asked.transactional_id, _producer(asked), partitions)
-            return dict(verified(partitions, there))
         refused = {}
         for one in partitions:
             if one.topic in INTERNAL and not may_be_internal:
@@ -132,6 +129,9 @@ class TransactionApis:
                 refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if refused:
             return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+        if asked.verify_only:
+            there = self._coordinator.verify_partitions(asked.transactional_id, _producer(asked), partitions)
+            return dict(verified(partitions, there))
         await self._coordinator.add_partitions(asked.transactional_id, _producer(asked), partitions, version)
         return dict.fromkeys(partitions, ErrorCode.NONE)
 
