@@ -24,7 +24,7 @@ from seglog.core.types import Buffer, TopicPartition
 from seglog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from seglog.storage.directory.adoption import STAGING
 from seglog.storage.formats.paths import LOG, OWN_DIRECTORY, file_name, parse_file_name
-from seglog.storage.log.batch_placement import place_all, place_one, place_plain
+from seglog.storage.log.batch_placement import place_all, place_one
 from seglog.storage.log.producers import Origin
 from seglog.storage.log.retention import should_roll
 from seglog.storage.log.segment import Segment, SegmentConfig
@@ -165,9 +165,7 @@ class StagingWriter:
             raise LogClosedError(f"{self.directory} is finished")
         config, offset, now_ms = self._config, self.next_offset, self._clock.now_ms()
         headers: Sequence[BatchHeader]
-        placed = place_plain(data, offset, 0, config, now_ms)
-        if placed is None:
-            placed = place_one(data, offset, 0, config, Origin.BULK, now_ms)
+        placed = place_one(data, offset, 0, config, Origin.BULK, now_ms)
         if placed is not None:
             out, headers = placed[0], (placed[1],)
         else:

@@ -27,7 +27,7 @@ from seglog.core.types import MAX_INT32, MAX_INT64, NO_EPOCH, NO_TIMESTAMP, Buff
 from seglog.records import any_magic
 from seglog.records.batch import CONTROL_BIT, BatchHeader, entries
 from seglog.records.record import ControlRecord, decode_records, parse_control
-from seglog.storage.log.batch_placement import place_all, place_one, place_plain
+from seglog.storage.log.batch_placement import place_all, place_one
 from seglog.storage.log.producers import Origin, Producers, ProducerUpdates
 
 __all__ = ["AppendPlan", "Duplicate", "Origin", "admit"]
@@ -90,9 +90,7 @@ def admit(
         return _admit_replica(data, end_offset, producers, latest_epoch, leader_epoch, config)
     if leader_epoch != latest_epoch:
         _check_epoch(leader_epoch, latest_epoch)
-    placed = place_plain(data, end_offset, leader_epoch, config, now_ms)
-    if placed is None:
-        placed = place_one(data, end_offset, leader_epoch, config, origin, now_ms)
+    placed = place_one(data, end_offset, leader_epoch, config, origin, now_ms)
     if placed is None:
         out, batches = place_all(data, end_offset, leader_epoch, config, origin, now_ms)
         count, max_timestamp, offset_of_max, has_producer = _sum_up(batches)

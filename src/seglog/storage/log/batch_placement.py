@@ -56,54 +56,43 @@ _COORDINATOR: Final = Origin.COORDINATOR
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
 
-def place_plain(
-    data: Buffer, offset: int, leader_epoch: int, config: LogConfig, now_ms: int
+def place_one(
+    data: Buffer, offset: int, leader_epoch: int, config: LogConfig, origin: Origin, now_ms: int
 ) -> tuple[bytearray, BatchHeader] | None:
-    """Place one batch of magic 2 that is stored without changes, as in nearly all appends. None: anything else.
+    """Place a single batch of magic 2; None: ``data`` is something else. Raises as `seglog.storage.log.admit` says.
 
-    Such a batch passes all checks of `_check_batch` and `_place`, which give the same result in twice the time.
+    Nearly all appends are a batch that is stored without changes. The first condition finds these: they pass all checks
+    of `_check_batch` and `_place`, which would give the same result in twice the time.
     """
-    if not config.stores_as_is or len(data) < BATCH_OVERHEAD:
+    if len(data) < BATCH_OVERHEAD:
         return None
     (
         base_offset, length, _, magic, crc, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch,
         sequence, count,
     ) = HEADER.unpack_from(data)  # fmt: skip
     size = length + LOG_OVERHEAD
+    if magic != 2 or size != len(data):
+        return None
     if (
-        magic != 2
-        or size != len(data)
-        or size > config.max_message_bytes
-        or base_offset
-        or not 0 <= attributes & ~TRANSACTIONAL_BIT <= _LAST_CODEC
-        or count != delta + 1
-        or count <= 0
-        or base_timestamp > max_timestamp
-        or max_timestamp - now_ms > config.message_timestamp_after_max_ms
-        or (producer_id >= 0 and (sequence < 0 or epoch < 0))
-        or crc32c(memoryview(data)[CRC_START:]) != crc
+        config.stores_as_is
+        and size <= config.max_message_bytes
+        and not base_offset
+        and 0 <= attributes & ~TRANSACTIONAL_BIT <= _LAST_CODEC
+        and 0 < count == delta + 1
+        and base_timestamp <= max_timestamp <= now_ms + config.message_timestamp_after_max_ms
+        and (producer_id < 0 or (sequence >= 0 and epoch >= 0))
+        and crc32c(memoryview(data)[CRC_START:]) == crc
     ):
-        return None
-    out = bytearray(data)
-    _PLACE.pack_into(out, 0, offset, length, leader_epoch)
-    header = (
-        offset, length, leader_epoch, magic, crc, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch,
-        sequence, count,
-    )  # fmt: skip
-    return out, _new(BatchHeader, header)
-
-
-def place_one(
-    data: Buffer, offset: int, leader_epoch: int, config: LogConfig, origin: Origin, now_ms: int
-) -> tuple[bytearray, BatchHeader] | None:
-    """Any one batch of magic 2; None: something else. Raises as `seglog.storage.log.admit.admit` says."""
-    if len(data) < BATCH_OVERHEAD:
-        return None
-    header = read_header(data)
-    if header.length + LOG_OVERHEAD != len(data) or header.magic != 2:
-        return None
-    _check_batch(data, 0, header, config, origin)
-    return _place(data, 0, header, offset, leader_epoch, config, now_ms)
+        out = bytearray(data)
+        _PLACE.pack_into(out, 0, offset, length, leader_epoch)
+        header = (
+            offset, length, leader_epoch, magic, crc, attributes, delta, base_timestamp, max_timestamp, producer_id,
+            epoch, sequence, count,
+        )  # fmt: skip
+        return out, _new(BatchHeader, header)
+    found = read_header(data)
+    _check_batch(data, 0, found, config, origin)
+    return _place(data, 0, found, offset, leader_epoch, config, now_ms)
 
 
 def _check_batch(data: Buffer, position: int, header: BatchHeader, config: LogConfig, origin: Origin) -> None:
@@ -222,9 +211,9 @@ def place_all(
 def _place_plain_run(
     data: Buffer, offset: int, leader_epoch: int, config: LogConfig, now_ms: int
 ) -> tuple[bytearray, list[BatchHeader]] | None:
-    """Batches of which each is as `place_plain` wants it, but for base offsets, which a bulk writer may set; else None.
+    """Place batches that are stored without changes, as most in `place_one`; their base offsets may be any. Else None.
 
-    Copied once, as a whole: the loop of `place_all` makes the same of them, in three times the time.
+    They are copied at once: the loop of `place_all` gives the same result in three times the time.
     """
     if not config.stores_as_is:
         return None
