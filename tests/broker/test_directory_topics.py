@@ -87,8 +87,8 @@ def test_a_partition_whose_records_are_missing_has_no_leader(tmp_path: Path) -> 
 
     async def error(node: Node) -> tuple[str, str]:
         topic = node.topics.by_name["t"]
-        assert await node.view.until(lambda: node.topics.standing(topic, 1).leader < 0, SOON)
-        return node.topics.standing(topic, 1).error.name, node.topics.why_not("t", 1).name
+        assert await node.view.until(lambda: node.topics.metadata(topic, 1).leader < 0, SOON)
+        return node.topics.metadata(topic, 1).error.name, node.topics.why_not("t", 1).name
 
     serve(tmp_path, fill)
     shutil.rmtree(tmp_path / "t-1")

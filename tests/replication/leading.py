@@ -112,7 +112,7 @@ class _Topics(Topics):
         for name, replicas in topics.items():
             self._put(Topic(name, topic_id(name), replicas))
 
-    def standing(self, topic: Topic, number: int) -> PartitionMetadata:
+    def metadata(self, topic: Topic, number: int) -> PartitionMetadata:
         del topic, number
         raise AssertionError("not asked here")
 

@@ -74,7 +74,7 @@ class LeaderHints(NamedTuple):
         found = self.topics.find(topic)
         if found is None or not 0 <= number < len(found.partitions):
             return None
-        standing = self.topics.standing(found, number)
+        standing = self.topics.metadata(found, number)
         return standing.leader, standing.leader_epoch
 
     def endpoints(self, leaders: Iterable[tuple[int, int] | None], listener: str) -> list[NodeEndpoint]:

@@ -343,11 +343,11 @@ def _answer(request: _Request, result: _Result, endpoints: Sequence[NodeEndpoint
         if session is not None:
             # An error is in each response, and its end in one more (``CachedPartition``).
             is_urgent = fetched.is_urgent
-            told = KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
-            has_news = fetched.records is not None or is_urgent or session.told.get(key) != told
+            known = KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
+            has_news = fetched.records is not None or is_urgent or session.known.get(key) != known
             if not has_news and not request.is_full:
                 continue
-            session.told[key] = told
+            session.known[key] = known
             if fetched.records is not None and not request.is_full:
                 session.served(key)
         topics.setdefault(key[0], []).append(fetched)

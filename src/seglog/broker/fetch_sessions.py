@@ -72,7 +72,7 @@ class KnownOffsets(NamedTuple):
 class FetchSession:
     """One client's partitions: by topic id if it ``has_ids``, else by name."""
 
-    __slots__ = ("epoch", "has_ids", "last_used", "partitions", "session_id", "told")
+    __slots__ = ("epoch", "has_ids", "known", "last_used", "partitions", "session_id")
 
     def __init__(self, session_id: int, now: float, *, has_ids: bool) -> None:
         self.session_id = session_id
@@ -80,14 +80,14 @@ class FetchSession:
         self.epoch = 1
         self.last_used = now
         self.partitions: dict[PartitionKey, FetchPartition] = {}
-        self.told: dict[PartitionKey, KnownOffsets] = {}
+        self.known: dict[PartitionKey, KnownOffsets] = {}
 
     def update(self, wanted: Iterable[tuple[PartitionKey, FetchPartition]], forgotten: Iterable[PartitionKey]) -> None:
         for key, one in wanted:
             self.partitions[key] = one
         for key in forgotten:
             self.partitions.pop(key, None)
-            self.told.pop(key, None)
+            self.known.pop(key, None)
 
     def served(self, key: PartitionKey) -> None:
         """Move a partition whose records were sent to the end: the others have their turn first."""

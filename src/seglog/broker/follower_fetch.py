@@ -64,8 +64,19 @@ class _Session:
     """What one broker follows here. Its next request reads the ``touched`` partitions, in this order; they have grown
     by ``unread`` bytes since they were read."""
 
-    __slots__ = ("answered_ms", "epoch", "heard", "session_id", "swept_ms", "told", "touched", "unread", "waiter",
-                 "wanted", "watched")  # fmt: skip
+    __slots__ = (
+        "answered_ms",
+        "epoch",
+        "heard",
+        "known",
+        "session_id",
+        "swept_ms",
+        "touched",
+        "unread",
+        "waiter",
+        "wanted",
+        "watched",
+    )  # fmt: skip
 
     def __init__(self, session_id: int, now_ms: int) -> None:
         self.session_id = session_id
@@ -75,7 +86,7 @@ class _Session:
         self.heard = FetchTimes(now_ms)
         self.swept_ms = now_ms
         self.wanted: dict[PartitionKey, FetchPartition] = {}
-        self.told: dict[PartitionKey, KnownOffsets] = {}
+        self.known: dict[PartitionKey, KnownOffsets] = {}
         self.touched: dict[PartitionKey, None] = {}
         self.unread = 0
         self.watched: dict[PartitionKey, _Watched] = {}
@@ -93,7 +104,7 @@ class _Session:
             self._watch(topics, key)
         for key in forgotten:
             self.wanted.pop(key, None)
-            self.told.pop(key, None)
+            self.known.pop(key, None)
             self.touched.pop(key, None)
             self._unwatch(key)
 
@@ -119,8 +130,8 @@ class _Session:
         if now_ms - self.swept_ms >= SWEEP_MS:
             self.swept_ms = now_ms
             for key, watched in self.watched.items():
-                told = self.told.get(key)
-                if told is not None and told.log_start_offset != watched.replica.log.log_start_offset:
+                known = self.known.get(key)
+                if known is not None and known.log_start_offset != watched.replica.log.log_start_offset:
                     self.touched[key] = None
 
     def answered(self) -> None:
@@ -260,11 +271,11 @@ class _Pass:
                 continue
             left = max(self._max_bytes - self.size, 0)
             fetched = self._fetch.read(session, self._follower, key, left, is_first=self.size == 0)
-            told = KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
+            known = KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
             if fetched.records is not None:
                 self.size += fetched.records.size
-            if fetched.records is not None or fetched.is_urgent or self._is_full or session.told.get(key) != told:
-                session.told[key] = told
+            if fetched.records is not None or fetched.is_urgent or self._is_full or session.known.get(key) != known:
+                session.known[key] = known
                 self._news[key] = fetched
             self.is_urgent = self.is_urgent or fetched.is_urgent
 

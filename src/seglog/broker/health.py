@@ -58,7 +58,7 @@ def count_partitions(topics: Topics, node_id: int) -> PartitionCounts:
     leaderless: list[PartitionMetadata] = []
     for topic in topics:
         for number, partition in enumerate(topic.partitions):
-            one = topics.standing(topic, number)
+            one = topics.metadata(topic, number)
             found.append(one)
             is_stopped = one.leader == node_id and partition is not None and not partition.leads
             if one.leader < 0 or is_stopped:

@@ -53,7 +53,7 @@ class InternalTopic:
         topic = self._topics.by_name.get(self.name)
         if topic is None or number >= len(topic.partitions):
             return NO_LEADER
-        return self._topics.standing(topic, number).leader
+        return self._topics.metadata(topic, number).leader
 
     def is_awaited(self, number: int) -> bool:
         partitions = self.partitions()

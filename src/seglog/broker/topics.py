@@ -160,7 +160,7 @@ class Topics:
         found = self.find(topic)
         return None if found is None else self._by_key.get((found.topic_id, number))
 
-    def standing(self, topic: Topic, number: int) -> PartitionMetadata:
+    def metadata(self, topic: Topic, number: int) -> PartitionMetadata:
         """A partition's leader and replicas, by the rules of ``KRaftMetadataCache``."""
         key = (topic.topic_id, number)
         stored = self._view.partitions.get(key)

@@ -36,19 +36,11 @@ def read_api_versions(version: int, data: bytes | bytearray | memoryview, positi
     if version < _FLEXIBLE:
         return None
     reader = WireReader(data, position)
-    found = _text(reader), _text(reader)
+    name, software_version = reader.text(), reader.text()
     reader.skip_tags()
-    return found
-
-
-def _text(reader: WireReader) -> str:
-    length = reader.uvarint() - 1
-    if length < 0:
+    if name is None or software_version is None:
         raise InvalidRequestError("a text that may not be null")
-    try:
-        return reader.take(length).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequestError("a text is not UTF-8") from error
+    return name, software_version
 
 
 def write_api_versions(version: int, error_code: int = 0, *, with_apis: bool = True) -> bytes:

@@ -19,12 +19,11 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.types import NO_OFFSET, Slice
-from seglog.protocol.wire import NodeEndpoint, put_endpoints, put_leader, uvarint
+from seglog.protocol.wire import NodeEndpoint, put_count, put_endpoints, put_leader, put_text
 
 FLEXIBLE: Final = 12
 TOPIC_IDS: Final = 13
 ENDPOINTS: Final = 16
-_INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _SESSION: Final = Struct(">ihi")
 _PARTITION: Final = Struct(">ihqq")
@@ -80,20 +79,18 @@ def write_fetch(
     parts: list[bytes | Slice] = []
     size = 0
     out = bytearray(_SESSION.pack(throttle_ms, error, session_id) if version >= 7 else _INT32.pack(throttle_ms))
-    _put_count(out, len(topics), flexible=flexible)
+    put_count(out, len(topics), flexible=flexible)
     for topic, partitions in topics:
         if isinstance(topic, UUID):
             out += topic.bytes
         else:
-            raw = topic.encode()
-            out += uvarint(len(raw) + 1) if flexible else _INT16.pack(len(raw))
-            out += raw
-        _put_count(out, len(partitions), flexible=flexible)
+            put_text(out, topic, flexible=flexible)
+        put_count(out, len(partitions), flexible=flexible)
         for partition in partitions:
             records = partition.records
             length = 0 if records is None else records.size
             _put_head(out, partition, version, flexible=flexible)
-            _put_count(out, length, flexible=flexible)
+            put_count(out, length, flexible=flexible)
             if records is not None and length:
                 parts += (bytes(out), records)
                 size += len(out) + length
@@ -114,7 +111,7 @@ def _put_head(out: bytearray, partition: FetchedPartition, version: int, *, flex
         out += _PARTITION_5.pack(number, error, high_watermark, stable, log_start)
     else:
         out += _PARTITION.pack(number, error, high_watermark, stable)
-    _put_count(out, -1 if aborted is None else len(aborted), flexible=flexible)
+    put_count(out, -1 if aborted is None else len(aborted), flexible=flexible)
     for producer_id, first_offset in aborted or ():
         out += _ABORTED.pack(producer_id, first_offset)
         if flexible:
@@ -131,7 +128,3 @@ def _put_tags(out: bytearray, partition: FetchedPartition) -> None:
     if partition.leader is not None:
         out.append(1)
         put_leader(out, partition.leader)
-
-
-def _put_count(out: bytearray, count: int, *, flexible: bool) -> None:
-    out += uvarint(count + 1) if flexible else _INT32.pack(count)

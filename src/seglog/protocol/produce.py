@@ -23,14 +23,13 @@ from uuid import UUID
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import NO_OFFSET, NO_TIMESTAMP
-from seglog.protocol.wire import NodeEndpoint, WireReader, put_endpoints, put_leader, uvarint
+from seglog.protocol.wire import NodeEndpoint, WireReader, put_count, put_endpoints, put_leader, put_text
 
 FLEXIBLE: Final = 9
 LEADERS: Final = 10
 TOPIC_IDS: Final = 13
 _MAX_PARTS: Final = 10_000
 _ZERO_ID: Final = bytes(16)
-_INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _HEAD: Final = Struct(">ihqq")
 _HEAD_5: Final = Struct(">ihqqq")
@@ -100,7 +99,7 @@ def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRe
     if flexible and (request := _read_one(data, version, position)) is not None:
         return request
     reader = WireReader(data, position)
-    transactional_id = _text(reader, flexible=flexible)
+    transactional_id = reader.text(flexible=flexible)
     acks = reader.integer("int16")
     timeout_ms = reader.integer("int32")
     topics = []
@@ -182,20 +181,10 @@ def _name(raw: bytes) -> str | None:
         return None
 
 
-def _text(reader: WireReader, *, flexible: bool) -> str | None:
-    length = reader.uvarint() - 1 if flexible else reader.integer("int16")
-    if length == -1:
-        return None
-    try:
-        return reader.take(length).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequestError("a name is not UTF-8") from error
-
-
 def _topic(reader: WireReader, version: int, *, flexible: bool) -> str | UUID:
     if version >= TOPIC_IDS:
         return reader.uuid() or UUID(int=0)
-    name = _text(reader, flexible=flexible)
+    name = reader.text(flexible=flexible)
     if name is None:
         raise InvalidRequestError("a topic without a name")
     return name
@@ -221,26 +210,26 @@ def write_produce(
                 number, error, base_offset, append_time, log_start, _NONE, 0, 0, 0, throttle_ms, 0
             )
     out = bytearray()
-    _put_count(out, len(topics), flexible=flexible)
+    put_count(out, len(topics), flexible=flexible)
     for topic, partitions in topics:
         if isinstance(topic, UUID):
             out += topic.bytes
         else:
-            _put_text(out, topic, flexible=flexible)
-        _put_count(out, len(partitions), flexible=flexible)
+            put_text(out, topic, flexible=flexible)
+        put_count(out, len(partitions), flexible=flexible)
         for number, error, base_offset, append_time, log_start, record_errors, message, leader in partitions:
             if version >= 5:
                 out += _HEAD_5.pack(number, error, base_offset, append_time, log_start)
             else:
                 out += _HEAD.pack(number, error, base_offset, append_time)
             if version >= 8:
-                _put_count(out, len(record_errors), flexible=flexible)
+                put_count(out, len(record_errors), flexible=flexible)
                 for record, why in record_errors:
                     out += _INT32.pack(record)
-                    _put_text(out, why, flexible=flexible)
+                    put_text(out, why, flexible=flexible)
                     if flexible:
                         out.append(0)
-                _put_text(out, message, flexible=flexible)
+                put_text(out, message, flexible=flexible)
             if leader is not None and version >= LEADERS:
                 out += b"\x01\x00"
                 put_leader(out, leader)
@@ -261,23 +250,6 @@ def _one_answer(topic: str | UUID) -> bytes:
     if isinstance(topic, UUID):
         out += topic.bytes
     else:
-        _put_text(out, topic, flexible=True)
+        put_text(out, topic, flexible=True)
     out.append(_ONE)
     return bytes(out)
-
-
-def _put_count(out: bytearray, count: int, *, flexible: bool) -> None:
-    if flexible:
-        if count < 0x7F:
-            out.append(count + 1)
-        else:
-            out += uvarint(count + 1)
-    else:
-        out += _INT32.pack(count)
-
-
-def _put_text(out: bytearray, text: str | None, *, flexible: bool) -> None:
-    raw = None if text is None else text.encode()
-    size = -1 if raw is None else len(raw)
-    out += uvarint(size + 1) if flexible else _INT16.pack(size)
-    out += raw or b""

@@ -76,6 +76,15 @@ class WireReader:
         self.position += length
         return bytes(self.data[start : self.position])
 
+    def text(self, *, flexible: bool = True) -> str | None:
+        length = self.uvarint() - 1 if flexible else self.integer("int16")
+        if length == -1:
+            return None
+        try:
+            return self.take(length).decode()
+        except UnicodeDecodeError as reason:
+            raise InvalidRequestError("a text is not UTF-8") from reason
+
     def uuid(self) -> UUID | None:
         """None for the id of zeros."""
         raw = self.take(16)
@@ -108,6 +117,7 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+_INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _LEADER: Final = Struct(">ii")
 
@@ -136,16 +146,24 @@ def put_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
     body = bytearray(uvarint(len(endpoints) + 1))
     for node_id, host, port, rack in endpoints:
         body += _INT32.pack(node_id)
-        _put_text(body, host)
+        put_text(body, host)
         body += _INT32.pack(port)
-        _put_text(body, rack)
+        put_text(body, rack)
         body.append(0)
     out += b"\x01\x00" + uvarint(len(body)) + body
 
 
-def _put_text(out: bytearray, text: str | None) -> None:
-    if text is None:
-        out.append(0)
-        return
-    raw = text.encode()
-    out += uvarint(len(raw) + 1) + raw
+def put_count(out: bytearray, count: int, *, flexible: bool) -> None:
+    """An array's length; -1 for null."""
+    if not flexible:
+        out += _INT32.pack(count)
+    elif count < 0x7F:
+        out.append(count + 1)
+    else:
+        out += uvarint(count + 1)
+
+
+def put_text(out: bytearray, text: str | None, *, flexible: bool = True) -> None:
+    raw = b"" if text is None else text.encode()
+    size = -1 if text is None else len(raw)
+    out += (uvarint(size + 1) if flexible else _INT16.pack(size)) + raw

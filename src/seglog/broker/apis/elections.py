@@ -58,13 +58,13 @@ class ElectionApis:
             answers: list[dict[str, Any]] = []
             for number in numbers:
                 if topic is None:
-                    told = _unknown(f"No such topic as {name}")
+                    answer = _unknown(f"No such topic as {name}")
                 elif (topic.topic_id, number) not in wanted:
-                    told = _unknown(f"No such partition as {name}-{number}")
+                    answer = _unknown(f"No such partition as {name}-{number}")
                 else:
-                    told = refused.get((topic.topic_id, number), {})
-                if not is_all or told.get("error_code") != ErrorCode.ELECTION_NOT_NEEDED:
-                    answers.append({"partition_id": number, **told})
+                    answer = refused.get((topic.topic_id, number), {})
+                if not is_all or answer.get("error_code") != ErrorCode.ELECTION_NOT_NEEDED:
+                    answers.append({"partition_id": number, **answer})
             results.append(_result(name, answers))
         return {"replica_election_results": results}
 

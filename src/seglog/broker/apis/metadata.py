@@ -64,14 +64,13 @@ class MetadataApis:
     # Metadata
 
     def metadata(self, request: Message, context: RequestContext) -> Answer | Awaitable[Answer]:
-        if request.topics is not None and len(request.topics) > SLICE:
-            return self._metadata_of_many(request, context)
-        if context.version < _IDS_SINCE and _has_ids(request.topics or ()):
+        named = request.topics or ()
+        if len(named) > SLICE:
+            return self._metadata_in_slices(request, context)
+        if context.version < _IDS_SINCE and _has_ids(named):
             return _refused_ids(request)
-        if self._may_create(request, context) and request.topics is not None:
-            missing = self._missing(request.topics)
-            if missing:
-                return self._create_first(list(missing), request, context)
+        if missing := self._to_create(named, request, context):
+            return self._create_first(list(missing), request, context)
         if self._number_of_partitions(request) > SLICE:
             return self._metadata_in_slices(request, context)
         return self._metadata(request, context, {})
@@ -84,11 +83,11 @@ class MetadataApis:
         topic_id = getattr(asked, "topic_id", None)
         return self._topics.by_id.get(topic_id) if topic_id else self._topics.by_name.get(asked.name)
 
-    def _may_create(self, request: Message, context: RequestContext) -> bool:
+    def _to_create(self, topics: Sequence[Message], request: Message, context: RequestContext) -> dict[str, None]:
+        """The names of missing topics, if the request may create them."""
         is_enabled = self._configuration.current.auto_create_topics_enable
-        return is_enabled and (context.version < 4 or request.allow_auto_topic_creation)
-
-    def _missing(self, topics: Sequence[Message]) -> dict[str, None]:
+        if not is_enabled or (context.version >= 4 and not request.allow_auto_topic_creation):
+            return {}
         return dict.fromkeys(
             topic.name
             for topic in topics
@@ -96,9 +95,15 @@ class MetadataApis:
         )
 
     async def _metadata_in_slices(self, request: Message, context: RequestContext) -> Answer:
-        """The same for many partitions, in slices: other connections have their turn in between."""
+        """The same for many names or partitions. Other connections have their turn in between."""
+        missing: dict[str, None] = {}
+        async for some in slices(request.topics or ()):
+            if context.version < _IDS_SINCE and _has_ids(some):
+                return _refused_ids(request)
+            missing |= self._to_create(some, request, context)
+        refused = await self._create(list(missing)) if missing else {}
         answer = self._metadata(Message(**{**vars(request), "topics": ()}), context, {})
-        told = self._told(request, context)
+        viewer = self._viewer(request, context)
         asked = list(self._topics if request.topics is None else request.topics)
         seen: set[tuple[str | None, UUID | None]] = set()
         topics: list[dict[str, Any]] = []
@@ -109,48 +114,20 @@ class MetadataApis:
             if name in seen:
                 continue
             seen.add(name)
-            if topic is None:
-                topics.append(self._named(*name, {}, told))
-                continue
-            described = self._topic(topic, told, range(0))
+            described = self._named(*name, refused, viewer) if topic is None else self._topic(topic, viewer, range(0))
             topics.append(described)
-            count = len(topic.partitions)
-            for start in range(0, count, SLICE):
-                described["partitions"] += self._partitions(topic, told, range(start, min(start + SLICE, count)))
-                room -= min(SLICE, count - start)
+            count = 0 if topic is None else len(topic.partitions)
+            for start in range(0, max(count, 1), SLICE):
+                if topic is not None:
+                    numbers = range(start, min(start + SLICE, count))
+                    described["partitions"] += self._partitions(topic, viewer, numbers)
+                room -= max(min(SLICE, count - start), 1)
                 if room <= 0:
                     room = SLICE
                     await asyncio.sleep(0)
+        request.topics = ()
+        await self._offload.run(partial(drop, asked))
         return {**answer, "topics": topics}
-
-    async def _metadata_of_many(self, request: Message, context: RequestContext) -> Answer:
-        """The same for many names, in slices."""
-        if context.version < _IDS_SINCE and await self._has_ids_of_many(request):
-            return _refused_ids(request)
-        refused: Mapping[str, int] = {}
-        if self._may_create(request, context):
-            missing: dict[str, None] = {}
-            async for some in slices(request.topics):
-                missing |= self._missing(some)
-            if missing:
-                refused = await self._create(list(missing))
-        seen: set[tuple[str | None, UUID | None]] = set()
-        topics: list[dict[str, Any]] = []
-        answer: Answer = {}
-        async for some in slices(request.topics):
-            fresh = [topic for topic in some if (topic.name, getattr(topic, "topic_id", None)) not in seen]
-            seen.update((topic.name, getattr(topic, "topic_id", None)) for topic in fresh)
-            answer = self._metadata(Message(**{**vars(request), "topics": fresh}), context, refused)
-            topics += answer["topics"]
-        names, request.topics = list(request.topics), ()
-        await self._offload.run(partial(drop, names))
-        return {**answer, "topics": topics}
-
-    async def _has_ids_of_many(self, request: Message) -> bool:
-        async for some in slices(request.topics):
-            if _has_ids(some):
-                return True
-        return False
 
     async def _create_first(self, names: list[str], request: Message, context: RequestContext) -> Answer:
         """Create missing topics first. Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates them."""
@@ -175,62 +152,63 @@ class MetadataApis:
         await self._changes.settled(made, _FOR_LEADERS_SECONDS)
         return refused
 
-    def _told(self, request: Message, context: RequestContext) -> _Told:
-        return _Told(
+    def _viewer(self, request: Message, context: RequestContext) -> _Viewer:
+        return _Viewer(
             frozenset(broker["node_id"] for broker in self._identity.brokers(context.listener)),
             ErrorCode.LISTENER_NOT_FOUND if context.version >= _LISTENERS_SINCE else ErrorCode.LEADER_NOT_AVAILABLE,
             bool(getattr(request, "include_topic_authorized_operations", False)),
         )
 
     def _metadata(self, request: Message, context: RequestContext, refused: Mapping[str, int]) -> Answer:
-        told = self._told(request, context)
+        viewer = self._viewer(request, context)
         if request.topics is None:
-            answers = [self._topic(topic, told) for topic in self._topics]
+            answers = [self._topic(topic, viewer) for topic in self._topics]
         else:
             wanted = dict.fromkeys((topic.name, getattr(topic, "topic_id", None)) for topic in request.topics)
-            answers = [self._named(name, topic_id, refused, told) for name, topic_id in wanted]
+            answers = [self._named(name, topic_id, refused, viewer) for name, topic_id in wanted]
+        own = self._identity.node_id
         wants_cluster = bool(getattr(request, "include_cluster_authorized_operations", False))
         return {
             "brokers": self._identity.brokers(context.listener),
             "cluster_id": self._identity.cluster_id,
-            # Whom clients send changes to: any broker makes them (Kafka's pass them on and name a random one), and the
-            # controller may have died a moment ago, for which librdkafka would wait.
-            "controller_id": own if (own := self._identity.node_id) in told.reachable else self._identity.controller_id,
+            # Clients send changes to this id. Any broker serves them, and librdkafka would wait for a controller that
+            # has just died, so the id is our own. (Kafka's brokers forward changes and name a random broker.)
+            "controller_id": own if own in viewer.reachable else self._identity.controller_id,
             "topics": answers,
             "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_cluster else NOT_ASKED,
         }
 
     def _named(
-        self, name: str | None, topic_id: UUID | None, refused: Mapping[str, int], told: _Told
+        self, name: str | None, topic_id: UUID | None, refused: Mapping[str, int], viewer: _Viewer
     ) -> dict[str, Any]:
         if topic_id is not None and topic_id.int:
             found = self._topics.by_id.get(topic_id)
             if found is None:
                 return {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
-            return self._topic(found, told)
+            return self._topic(found, viewer)
         if name is None:
             return {"error_code": ErrorCode.INVALID_REQUEST, "name": ""}
         found = self._topics.by_name.get(name)
         if found is not None:
-            return self._topic(found, told)
+            return self._topic(found, viewer)
         return {
             "error_code": refused.get(name) or _why_not(name),
             "name": name,
             "is_internal": name in INTERNAL,
-            "topic_authorized_operations": TOPIC_OPERATIONS if told.wants_operations else NOT_ASKED,
+            "topic_authorized_operations": TOPIC_OPERATIONS if viewer.wants_operations else NOT_ASKED,
         }
 
-    def _topic(self, topic: Topic, told: _Told, numbers: range | None = None) -> dict[str, Any]:
+    def _topic(self, topic: Topic, viewer: _Viewer, numbers: range | None = None) -> dict[str, Any]:
         return {
             "name": topic.name,
             "topic_id": topic.topic_id,
             "is_internal": topic.is_internal,
-            "partitions": self._partitions(topic, told, range(len(topic.partitions)) if numbers is None else numbers),
-            "topic_authorized_operations": TOPIC_OPERATIONS if told.wants_operations else NOT_ASKED,
+            "partitions": self._partitions(topic, viewer, range(len(topic.partitions)) if numbers is None else numbers),
+            "topic_authorized_operations": TOPIC_OPERATIONS if viewer.wants_operations else NOT_ASKED,
         }
 
-    def _partitions(self, topic: Topic, told: _Told, numbers: range) -> list[dict[str, Any]]:
-        return [_partition(number, self._topics.standing(topic, number), told) for number in numbers]
+    def _partitions(self, topic: Topic, viewer: _Viewer, numbers: range) -> list[dict[str, Any]]:
+        return [_partition(number, self._topics.metadata(topic, number), viewer) for number in numbers]
 
     # DescribeTopicPartitions
 
@@ -245,7 +223,7 @@ class MetadataApis:
         asked = {topic.name for topic in request.topics} or set(self._topics.by_name)
         start = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
         reachable = frozenset(broker["node_id"] for broker in self._identity.brokers(context.listener))
-        told = _Told(reachable, ErrorCode.LISTENER_NOT_FOUND, wants_operations=True)
+        viewer = _Viewer(reachable, ErrorCode.LISTENER_NOT_FOUND, wants_operations=True)
         answers: list[dict[str, Any]] = []
         for name in sorted(asked):
             if name < start[0]:
@@ -265,7 +243,7 @@ class MetadataApis:
                 )
                 continue
             numbers = range(first, min(len(topic.partitions), first + limit))
-            described = self._topic(topic, told, numbers)
+            described = self._topic(topic, viewer, numbers)
             for partition in described["partitions"]:
                 partition["error_code"] = ErrorCode.NONE  # Kafka says nothing more of one without a leader
             answers.append(described)
@@ -341,18 +319,18 @@ def _strays(directory: LogDir) -> list[dict[str, Any]]:
     ]
 
 
-class _Told(NamedTuple):
-    """Who asks: the brokers that the client can reach, and the error for a leader that it cannot reach."""
+class _Viewer(NamedTuple):
+    """A client: the brokers that it can reach, and the error for a leader that it cannot reach."""
 
     reachable: Container[int]
     unreachable: ErrorCode
     wants_operations: bool
 
 
-def _partition(number: int, standing: PartitionMetadata, told: _Told) -> dict[str, Any]:
+def _partition(number: int, standing: PartitionMetadata, viewer: _Viewer) -> dict[str, Any]:
     error, leader = standing.error, standing.leader
-    if not error and leader not in told.reachable:
-        error, leader = told.unreachable, -1
+    if not error and leader not in viewer.reachable:
+        error, leader = viewer.unreachable, -1
     return {
         "error_code": error,
         "partition_index": number,

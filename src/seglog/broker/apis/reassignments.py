@@ -55,7 +55,7 @@ class ReassignmentApis:
                 {
                     "name": topic.name,
                     "partitions": [
-                        _told(partition.partition_index, refused.get((topic.name, partition.partition_index)))
+                        _answer(partition.partition_index, refused.get((topic.name, partition.partition_index)))
                         for partition in topic.partitions
                     ],
                 }
@@ -130,5 +130,5 @@ class ReassignmentApis:
         }
 
 
-def _told(number: int, error: SeglogError | None) -> dict[str, Any]:
+def _answer(number: int, error: SeglogError | None) -> dict[str, Any]:
     return {"partition_index": number, **({} if error is None else failure(error))}

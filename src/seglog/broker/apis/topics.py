@@ -190,7 +190,7 @@ class TopicApis:
 
     def _more(self, topic: Topic, count: int, assignments: Sequence[Message] | None) -> Assignment:
         """The brokers of the new partitions, which have as many replicas as the first partition."""
-        there, factor = len(topic.partitions), len(self._topics.standing(topic, 0).replicas)
+        there, factor = len(topic.partitions), len(self._topics.metadata(topic, 0).replicas)
         if assignments is not None:
             for number, assignment in enumerate(assignments, there):
                 self._check_replicas(number, assignment.broker_ids, factor)
