@@ -23,7 +23,7 @@ def test_all_sessions_together_have_so_many_partitions(monkeypatch: pytest.Monke
     monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", MOST)
     rng = random.Random(1)
     cache = FetchSessionCache(5, now=lambda: 0.0, rng=rng)
-    there: dict[int, fetch_sessions.FetchSession] = {}
+    there: dict[int, fetch_sessions.ConsumerFetchSession] = {}
     for _ in range(5000):
         case()
         if rng.random() < 0.4:

@@ -9,8 +9,8 @@ from uuid import UUID
 from seglog.broker.fetch_sessions import (
     FULL,
     NO_SESSION,
+    ConsumerFetchSession,
     FetchPartition,
-    FetchSession,
     FetchSessionCache,
     KnownOffsets,
     PartitionKey,
@@ -51,12 +51,12 @@ class NotABrokerError(SeglogError):
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-class _Request(NamedTuple):
+class _FetchRequest(NamedTuple):
     """A request with its session, if it has one. ``is_full``: the response has every partition. ``rack`` is the
     consumer's."""
 
     partitions: Sequence[tuple[PartitionKey, FetchPartition]]
-    session: FetchSession | None
+    session: ConsumerFetchSession | None
     is_full: bool
     max_bytes: int
     min_bytes: int
@@ -66,16 +66,16 @@ class _Request(NamedTuple):
     listener: str
 
 
-class _Result(NamedTuple):
+class _FetchResult(NamedTuple):
     partitions: list[tuple[PartitionKey, FetchedPartition]]
     size: int
     is_urgent: bool
 
 
-_NOTHING: Final = _Result([], 0, is_urgent=False)
+_NOTHING: Final = _FetchResult([], 0, is_urgent=False)
 
 
-class _Parsed(NamedTuple):
+class _DecodedFetch(NamedTuple):
     """A decoded request and the partitions that it names."""
 
     message: Message
@@ -117,7 +117,7 @@ class Fetch:
             answer = self._start(await self._offload.run(lambda: _parse(context.version, frame, body)), context)
         return answer if isinstance(answer, FetchAnswer) else await answer
 
-    def _start(self, parsed: _Parsed, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
+    def _start(self, parsed: _DecodedFetch, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
         message = parsed.message
         try:
             self._check_consumer(message, context)
@@ -131,10 +131,10 @@ class Fetch:
             return self._answer(request, result)
         return self._wait(request, result, message.max_wait / 1000)
 
-    def _resolve(self, parsed: _Parsed, context: RequestContext) -> _Request:
+    def _resolve(self, parsed: _DecodedFetch, context: RequestContext) -> _FetchRequest:
         version = context.version
         message, wanted, forgotten = parsed
-        session: FetchSession | None = None
+        session: ConsumerFetchSession | None = None
         is_full = message.session_epoch in (FULL, NO_SESSION)
         if is_full:
             if message.session_id:
@@ -148,7 +148,7 @@ class Fetch:
             if not session.partitions and not is_full:
                 self._sessions.close(session.session_id)
                 session = None
-        return _Request(
+        return _FetchRequest(
             # A copy: serving records reorders the session's own.
             partitions=wanted if session is None else list(session.partitions.items()),
             session=session,
@@ -170,7 +170,7 @@ class Fetch:
         if node_id >= 0:
             raise NotABrokerError(f"{context.client_host} says that it is broker {node_id}, by {context.listener}")
 
-    async def _read_many(self, request: _Request, seconds: float) -> FetchAnswer:
+    async def _read_many(self, request: _FetchRequest, seconds: float) -> FetchAnswer:
         """Read a slice of the partitions at a time, and wait if there are too few bytes."""
         result = await self._read_in_slices(request)
         if not (result.is_urgent or result.size >= request.min_bytes or seconds <= 0):
@@ -186,14 +186,14 @@ class Fetch:
             result = await self._read_in_slices(request)
         return await self._answer_many(request, result)
 
-    async def _read_in_slices(self, request: _Request) -> _Result:
+    async def _read_in_slices(self, request: _FetchRequest) -> _FetchResult:
         result = _NOTHING
         with no_collections:
             async for some in slices(request.partitions):
                 result = self._read(request, some, result)
         return result
 
-    async def _is_unchanged(self, result: _Result, waiter: GrowthWaiter, added: list[Replica]) -> bool:
+    async def _is_unchanged(self, result: _FetchResult, waiter: GrowthWaiter, added: list[Replica]) -> bool:
         """Add the waiter to the partitions. False if one of them has changed since it was read."""
         async for some in slices(result.partitions):
             for key, fetched in some:
@@ -206,7 +206,7 @@ class Fetch:
                     return False
         return True
 
-    async def _answer_many(self, request: _Request, result: _Result) -> FetchAnswer:
+    async def _answer_many(self, request: _FetchRequest, result: _FetchResult) -> FetchAnswer:
         leaders: list[tuple[int, int]] = []
         places = range(len(result.partitions))
         with no_collections:
@@ -218,8 +218,8 @@ class Fetch:
         return answer
 
     def _read(
-        self, request: _Request, partitions: Sequence[tuple[PartitionKey, FetchPartition]], before: _Result
-    ) -> _Result:
+        self, request: _FetchRequest, partitions: Sequence[tuple[PartitionKey, FetchPartition]], before: _FetchResult
+    ) -> _FetchResult:
         """Read ``partitions``, and add them to the result ``before``."""
         found = list(before.partitions) if before is _NOTHING else before.partitions
         size = before.size
@@ -231,10 +231,10 @@ class Fetch:
             if fetched.records is not None:
                 size += fetched.records.size
             is_urgent = is_urgent or fetched.is_urgent
-        return _Result(found, size, is_urgent)
+        return _FetchResult(found, size, is_urgent)
 
     def _read_one(
-        self, key: PartitionKey, wanted: FetchPartition, request: _Request, left: int, *, is_first: bool
+        self, key: PartitionKey, wanted: FetchPartition, request: _FetchRequest, left: int, *, is_first: bool
     ) -> FetchedPartition:
         topic, number = key
         up_to = request.up_to
@@ -266,7 +266,7 @@ class Fetch:
             return NOT_LEADER_OR_FOLLOWER
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
-    async def _wait(self, request: _Request, result: _Result, seconds: float) -> FetchAnswer:
+    async def _wait(self, request: _FetchRequest, result: _FetchResult, seconds: float) -> FetchAnswer:
         partitions = []
         for key, fetched in result.partitions:
             partition = self._topics.partition(*key)
@@ -284,11 +284,11 @@ class Fetch:
                 partition.waiters.pop(waiter, None)
         return self._answer(request, self._read(request, request.partitions, _NOTHING))
 
-    def _answer(self, request: _Request, result: _Result) -> FetchAnswer:
+    def _answer(self, request: _FetchRequest, result: _FetchResult) -> FetchAnswer:
         leaders = self._note(request, result, range(len(result.partitions)))
         return _answer(request, result, self._endpoints(request, leaders))
 
-    def _note(self, request: _Request, result: _Result, places: Sequence[int]) -> list[tuple[int, int]]:
+    def _note(self, request: _FetchRequest, result: _FetchResult, places: Sequence[int]) -> list[tuple[int, int]]:
         """Count the bytes sent of the partitions at these places, and name other leaders; returns those leaders."""
         leaders = []
         hints = None if self._neighbours is None or request.version < ENDPOINTS else self._neighbours.hints
@@ -301,13 +301,13 @@ class Fetch:
                 leaders.append(leader)
         return leaders
 
-    def _endpoints(self, request: _Request, leaders: Sequence[tuple[int, int]]) -> Sequence[NodeEndpoint]:
+    def _endpoints(self, request: _FetchRequest, leaders: Sequence[tuple[int, int]]) -> Sequence[NodeEndpoint]:
         if self._neighbours is None or not leaders:
             return ()
         return self._neighbours.hints.endpoints(leaders, request.listener)
 
 
-def _parse(version: int, frame: memoryview, body: int) -> _Parsed:
+def _parse(version: int, frame: memoryview, body: int) -> _DecodedFetch:
     message = read_request(ApiKey.FETCH, version, frame, body)
     named: str = "topic_id" if version >= TOPIC_IDS else "topic"
     none: str | UUID = _ZERO if version >= TOPIC_IDS else ""
@@ -332,10 +332,10 @@ def _parse(version: int, frame: memoryview, body: int) -> _Parsed:
     for topic in message.topics:
         partitions, topic.partitions = list(topic.partitions), ()
         drop(partitions)
-    return _Parsed(message, wanted, forgotten)
+    return _DecodedFetch(message, wanted, forgotten)
 
 
-def _answer(request: _Request, result: _Result, endpoints: Sequence[NodeEndpoint] = ()) -> FetchAnswer:
+def _answer(request: _FetchRequest, result: _FetchResult, endpoints: Sequence[NodeEndpoint] = ()) -> FetchAnswer:
     """Leave out what the session's client knows already, and group the rest by topic."""
     session = request.session
     topics: dict[str | UUID, list[FetchedPartition]] = {}

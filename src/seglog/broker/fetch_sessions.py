@@ -69,7 +69,7 @@ class KnownOffsets(NamedTuple):
     log_start_offset: int
 
 
-class FetchSession:
+class ConsumerFetchSession:
     """One client's partitions: by topic id if it ``has_ids``, else by name."""
 
     __slots__ = ("epoch", "has_ids", "known", "last_used", "partitions", "session_id")
@@ -103,13 +103,13 @@ class FetchSessionCache:
         self._slots = slots
         self._now = now
         self._rng = rng
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, ConsumerFetchSession] = {}
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, *, has_ids: bool, size: int = 0) -> FetchSession | None:
+    def open(self, *, has_ids: bool, size: int = 0) -> ConsumerFetchSession | None:
         """A new session, or None without room for ``size`` more partitions."""
         now = self._now()
         if self._partitions + size > MAX_PARTITIONS:
@@ -122,10 +122,10 @@ class FetchSessionCache:
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(1, MAX_INT32)
-        session = self._sessions[session_id] = FetchSession(session_id, now, has_ids=has_ids)
+        session = self._sessions[session_id] = ConsumerFetchSession(session_id, now, has_ids=has_ids)
         return session
 
-    def find(self, session_id: int, epoch: int, *, has_ids: bool) -> FetchSession:
+    def find(self, session_id: int, epoch: int, *, has_ids: bool) -> ConsumerFetchSession:
         """The session of an incremental request. Its epoch advances."""
         session = self._sessions.get(session_id)
         if session is None:
@@ -140,7 +140,7 @@ class FetchSessionCache:
 
     def update(
         self,
-        session: FetchSession,
+        session: ConsumerFetchSession,
         wanted: Iterable[tuple[PartitionKey, FetchPartition]],
         forgotten: Iterable[PartitionKey],
     ) -> None:

@@ -47,7 +47,7 @@ class _Watched:
 
     __slots__ = ("key", "replica", "session")
 
-    def __init__(self, session: _Session, key: PartitionKey, replica: Replica) -> None:
+    def __init__(self, session: _FollowerSession, key: PartitionKey, replica: Replica) -> None:
         self.session = session
         self.key = key
         self.replica = replica
@@ -60,7 +60,7 @@ class _Watched:
             session.waiter.grown(size)
 
 
-class _Session:
+class _FollowerSession:
     """What one broker follows here. Its next request reads the ``touched`` partitions, in this order; they have grown
     by ``unread`` bytes since they were read."""
 
@@ -166,7 +166,7 @@ class FollowerFetch:
         self.now_ms = now_ms
         self._rng = rng
         self._is_there = is_there
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _FollowerSession] = {}
 
     def __call__(self, request: FollowerRequest) -> FetchAnswer | Awaitable[FetchAnswer]:
         head = request.head
@@ -191,17 +191,17 @@ class FollowerFetch:
             return answer
         return pass_.wait(head.min_bytes, head.max_wait_ms / 1000)
 
-    def _begin(self, follower: Member) -> _Session:
+    def _begin(self, follower: Member) -> _FollowerSession:
         gone = [node for node in self._sessions if node == follower.node_id or not self._is_there(node)]
         for node in gone:
             self._sessions.pop(node).close()
         if not self._is_there(follower.node_id):  # its registration may still be on the way
-            return _Session(_NOT_KEPT, self.now_ms())
+            return _FollowerSession(_NOT_KEPT, self.now_ms())
         session_id = self._rng.randrange(1, MAX_INT32)
-        session = self._sessions[follower.node_id] = _Session(session_id, self.now_ms())
+        session = self._sessions[follower.node_id] = _FollowerSession(session_id, self.now_ms())
         return session
 
-    def _find(self, head: RequestHead, follower: Member) -> _Session:
+    def _find(self, head: RequestHead, follower: Member) -> _FollowerSession:
         session = self._sessions.get(follower.node_id)
         if session is None or session.session_id != head.session_id:
             raise FetchSessionIdNotFoundError(f"broker {follower.node_id} has no fetch session {head.session_id}")
@@ -213,7 +213,7 @@ class FollowerFetch:
         return session
 
     def read(
-        self, session: _Session, follower: Member, key: PartitionKey, left: int, *, is_first: bool
+        self, session: _FollowerSession, follower: Member, key: PartitionKey, left: int, *, is_first: bool
     ) -> FetchedPartition:
         """A slice of one partition, or the point where the logs diverge."""
         topic, number = key
@@ -249,7 +249,7 @@ class _Pass:
     """One request, and its results so far."""
 
     def __init__(
-        self, fetch: FollowerFetch, session: _Session, follower: Member, max_bytes: int, *, is_full: bool
+        self, fetch: FollowerFetch, session: _FollowerSession, follower: Member, max_bytes: int, *, is_full: bool
     ) -> None:
         self._fetch = fetch
         self._session = session

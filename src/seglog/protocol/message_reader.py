@@ -39,10 +39,10 @@ _FIXED: Final[Mapping[str, int]] = {
     "uuid": 16,
 }
 _NEUTRAL: Final[Mapping[str, Any]] = {"string": "", "bytes": b"", "records": b"", "bool": False, "uuid": None}
-_Read = Callable[["_Request"], Any]
+_Read = Callable[["_RequestReader"], Any]
 
 
-class _Request(WireReader):
+class _RequestReader(WireReader):
     """The bytes of a request, and the array elements that it may still have."""
 
     __slots__ = ("elements",)
@@ -76,7 +76,7 @@ def read_message(message: Any, newest: Any, data: bytes | bytearray | memoryview
     Bytes after its end are ignored, as in Kafka: librdkafka 2.16 sends three bytes too many when it asks for all
     topics. Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
     """
-    request = _Request(data, position)
+    request = _RequestReader(data, position)
     found: Message = _reader(message, newest)(request)
     return found
 
@@ -96,7 +96,7 @@ def _reader(message: Any, newest: Any) -> _Read:
     defaults = {name: default_of(spec) for name, spec in newer.items() if name not in given}
     defaults |= {spec.name: default_of(spec) for spec in specs if spec.tag is not None}
 
-    def read(request: _Request) -> Message:
+    def read(request: _RequestReader) -> Message:
         values = dict(defaults)
         for names, numbers, value in steps:
             if numbers is None:
@@ -126,7 +126,7 @@ def _steps(
                 yield (spec.name,), None, reader
 
 
-def _read_tags(request: _Request, tagged: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
+def _read_tags(request: _RequestReader, tagged: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
     """Decode tagged fields; unknown ones are skipped (KIP-482)."""
     for _ in range(request.tags()):
         tag, size = request.uvarint(), request.uvarint()
@@ -164,7 +164,7 @@ def _value(spec: FieldSpec, newer: FieldSpec | None, *, flexible: bool) -> _Read
         return one
     smallest = _smallest(spec, flexible=flexible)
 
-    def read(request: _Request) -> tuple[Any, ...] | None:
+    def read(request: _RequestReader) -> tuple[Any, ...] | None:
         length = request.uvarint() - 1 if flexible else request.integer("int32")
         if length < 0:
             if length < -1 or not spec.is_nullable:
@@ -196,7 +196,7 @@ def _bytes(spec: FieldSpec, *, flexible: bool) -> _Read:
     may_be_null = spec.is_nullable and not spec.is_array
     short = "int16" if spec.kind == "string" else "int32"
 
-    def read(request: _Request) -> bytes | None:
+    def read(request: _RequestReader) -> bytes | None:
         length = request.uvarint() - 1 if flexible else request.integer(short)
         if length == -1 and may_be_null:
             return None
@@ -208,7 +208,7 @@ def _bytes(spec: FieldSpec, *, flexible: bool) -> _Read:
 def _text(spec: FieldSpec, *, flexible: bool) -> _Read:
     raw = _bytes(spec, flexible=flexible)
 
-    def read(request: _Request) -> str | None:
+    def read(request: _RequestReader) -> str | None:
         data = raw(request)
         try:
             return None if data is None else data.decode()
