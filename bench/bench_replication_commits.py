@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench.brokers import load
 from bench.clusters import Cluster, kafka_cluster, new_topic, seglog_cluster
 from seglog.core.types import MAX_INT64
-from tests.broker.clients import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from tests.broker.python_clients import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 _SECONDS: Final = float(os.environ.get("SEGLOG_BENCH_SECONDS", "10"))
 _GROUPS: Final = (1, 50)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from bench.kafka import BROKER, QUIET
-from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.python_clients import AdminClient, NewTopic
 from tests.kafka.node import KafkaNode
 from tests.kit.broker_process import BrokerProcess
 

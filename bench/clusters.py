@@ -14,7 +14,7 @@ from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.health import ClusterStatus
 from seglog.core.errors import SeglogError
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.kafka.ensemble import KafkaEnsemble
 from tests.kafka.node import KafkaNode
 from tests.kit.broker_process import BrokerProcess

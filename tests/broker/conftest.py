@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from seglog.protocol.apis import ApiKey
-from tests.broker.asking import NONE, Asker
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.group_client import GroupClient
 
 _numbers = itertools.count()
 
@@ -54,15 +53,9 @@ def group(topic_name: str) -> str:
 @pytest.fixture
 def topic(wire: Wire, topic_name: str) -> str:
     """Of two partitions."""
-    answer = wire.ask(
-        ApiKey.CREATE_TOPICS,
-        topics=[{"name": topic_name, "num_partitions": 2, "replication_factor": 1}],
-        timeout=30_000,
-    )
-    assert answer.topics[0].error_code == NONE
-    return topic_name
+    return wire.create_topic(topic_name, 2)
 
 
 @pytest.fixture
-def asker(wire: Wire, group: str, topic: str) -> Asker:
-    return Asker(wire, group, topic)
+def asker(wire: Wire, group: str, topic: str) -> GroupClient:
+    return GroupClient(wire, group, topic)

@@ -16,8 +16,8 @@ from seglog.protocol.api_versions import write_api_versions
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import write_response
 from seglog.storage.formats.paths import CLEAN_SHUTDOWN
-from tests.broker.clients import aiokafka, aiokafka_admin, kafka
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.python_clients import aiokafka, aiokafka_admin, kafka
 
 
 def test_every_api_in_every_version_is_answered(wire: Wire) -> None:

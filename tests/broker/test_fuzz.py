@@ -22,9 +22,9 @@ from kio.serial import entity_reader
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import read_answer
 from seglog.protocol.schema import response_class
+from tests.broker.broker_thread import Wire
 from tests.broker.fuzzing import GROUPS, TOPICS, Requests, versions
-from tests.broker.running import Wire
-from tests.broker.served import MEGABYTE, Other, Served, framed, read_until_closed
+from tests.broker.served_broker import MEGABYTE, Other, ServedBroker, framed, read_until_closed
 from tests.cases import case
 
 IS_LONG: Final = settings.default is not None and settings.default.max_examples > 1000
@@ -39,15 +39,15 @@ SETTINGS: Final = {
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("fuzz"), SETTINGS) as running:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    with ServedBroker(tmp_path_factory.mktemp("fuzz"), SETTINGS) as running:
         yield running
 
 
 class Client:
     """One connection at a time; a new one after each that the server has ended."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedBroker) -> None:
         self._served = served
         self._connection: socket.socket | None = None
         self.ended: Counter[tuple[ApiKey, int]] = Counter()
@@ -105,14 +105,14 @@ def seed_of(what: str) -> str:
     return f"{what} {os.urandom(4).hex() if IS_LONG else 1}"
 
 
-def ids_of(served: Served) -> list[uuid.UUID]:
+def ids_of(served: ServedBroker) -> list[uuid.UUID]:
     with Wire(served.bootstrap) as wire:
         found = wire.ask(ApiKey.METADATA, topics=[{"name": name} for name in TOPICS], allow_auto_topic_creation=True)
         wire.ask(ApiKey.FIND_COORDINATOR, key_type=0, coordinator_keys=GROUPS)
         return [topic.topic_id for topic in found.topics if topic.topic_id is not None]
 
 
-def test_what_is_well_formed_is_answered_whatever_it_says(served: Served) -> None:
+def test_what_is_well_formed_is_answered_whatever_it_says(served: ServedBroker) -> None:
     other = Other(served)
     ids = ids_of(served)
     other.ask(300)
@@ -136,7 +136,7 @@ def test_what_is_well_formed_is_answered_whatever_it_says(served: Served) -> Non
     assert other.p99 < max(20 * usual, 3.0)
 
 
-def test_a_version_that_is_not_served_ends_its_connection(served: Served) -> None:
+def test_a_version_that_is_not_served_ends_its_connection(served: ServedBroker) -> None:
     for key, api in APIS.items():
         for version in (-(2**15), -1, *range(max(api.low, api.served)), api.high + 1, 2**15 - 1):
             with served.connect() as connection:
@@ -149,7 +149,7 @@ def test_a_version_that_is_not_served_ends_its_connection(served: Served) -> Non
     served.check_quiet()
 
 
-def test_what_is_not_well_formed_ends_its_connection_or_is_answered(served: Served) -> None:
+def test_what_is_not_well_formed_ends_its_connection_or_is_answered(served: ServedBroker) -> None:
     other = Other(served)
     ids = ids_of(served)
     other.ask(300)

@@ -15,8 +15,8 @@ from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class
 from seglog.records.record import NewRecord, encode_batch
-from tests.broker.running import Wire
-from tests.broker.served import MEGABYTE, Other, Served, framed, read_until_closed
+from tests.broker.broker_thread import Wire
+from tests.broker.served_broker import MEGABYTE, Other, ServedBroker, framed, read_until_closed
 from tests.kit.memory import directory_in_memory
 
 MOST_MEMORY = 50 * MEGABYTE
@@ -29,11 +29,11 @@ TAGGED = (ApiKey.METADATA, 12)
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served() -> Iterator[ServedBroker]:
     """In memory: that a disk stands still is no hostile client's doing."""
     with (
         directory_in_memory() as path,
-        Served(path, {"max.connection.creation.rate": "1000000"}) as running,
+        ServedBroker(path, {"max.connection.creation.rate": "1000000"}) as running,
     ):
         with Wire(running.bootstrap) as wire:
             wire.ask(ApiKey.METADATA, topics=[{"name": TOPIC}], allow_auto_topic_creation=True)
@@ -43,7 +43,7 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture
-def unharmed(served: Served) -> Iterator[Other]:
+def unharmed(served: ServedBroker) -> Iterator[Other]:
     """What is the same before and after: memory, sockets, what the server says; and how another client fares."""
     other = Other(served)
     other.ask(200)
@@ -111,7 +111,7 @@ PRODUCE_HEAD = struct.pack(">hhih", ApiKey.PRODUCE, 9, 1, -1)
     ],
 )
 @pytest.mark.usefixtures("unharmed")
-def test_what_is_no_request_ends_its_connection(served: Served, sent: bytes) -> None:
+def test_what_is_no_request_ends_its_connection(served: ServedBroker, sent: bytes) -> None:
     with served.connect() as connection:
         try:
             connection.sendall(sent)
@@ -122,7 +122,7 @@ def test_what_is_no_request_ends_its_connection(served: Served, sent: bytes) -> 
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_resets_and_half_closes_at_every_byte(served: Served) -> None:
+def test_resets_and_half_closes_at_every_byte(served: ServedBroker) -> None:
     for frame in (framed(HEAD), framed(fetch(5, 100))):
         for length in range(len(frame) + 1):
             reset, half = served.connect(), served.connect()
@@ -136,7 +136,7 @@ def test_resets_and_half_closes_at_every_byte(served: Served) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_slow_header_and_a_slow_body_disturb_nobody(served: Served) -> None:
+def test_a_slow_header_and_a_slow_body_disturb_nobody(served: ServedBroker) -> None:
     """How long they may go on is `tests.net.test_connection_quotas`' matter: here 30 s."""
     with ExitStack() as stack:
         slow = [stack.enter_context(closing(served.connect())) for _ in range(100)]
@@ -145,7 +145,7 @@ def test_a_slow_header_and_a_slow_body_disturb_nobody(served: Served) -> None:
                 connection.sendall(framed(HEAD + bytes(100))[at : at + 1])
 
 
-def test_a_client_that_never_reads_with_a_thousand_fetches(served: Served, unharmed: Other) -> None:
+def test_a_client_that_never_reads_with_a_thousand_fetches(served: ServedBroker, unharmed: Other) -> None:
     with served.connect() as connection, served.connect() as waiting:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sent = threading.Thread(target=send, args=(connection, framed(fetch(0, 50 * MEGABYTE)) * 1000))
@@ -157,7 +157,7 @@ def test_a_client_that_never_reads_with_a_thousand_fetches(served: Served, unhar
         sent.join()
 
 
-def test_many_clients_that_never_read(served: Served, unharmed: Other) -> None:
+def test_many_clients_that_never_read(served: ServedBroker, unharmed: Other) -> None:
     """Each has asked for 18 MB: what is on the way is in the kernel, and a little of it here."""
     with ExitStack() as stack:
         clients = [stack.enter_context(closing(served.connect())) for _ in range(40)]
@@ -167,7 +167,7 @@ def test_many_clients_that_never_read(served: Served, unharmed: Other) -> None:
         unharmed.wait_for(100)
 
 
-def test_many_small_answers_are_not_made_for_who_does_not_read(served: Served, unharmed: Other) -> None:
+def test_many_small_answers_are_not_made_for_who_does_not_read(served: ServedBroker, unharmed: Other) -> None:
     with served.connect() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         described = request(ApiKey.DESCRIBE_CONFIGS, 2, resources=[{"resource_type": 4, "resource_name": "1"}])
@@ -178,7 +178,7 @@ def test_many_small_answers_are_not_made_for_who_does_not_read(served: Served, u
         sent.join()
 
 
-def test_many_idle_connections(served: Served, unharmed: Other) -> None:
+def test_many_idle_connections(served: ServedBroker, unharmed: Other) -> None:
     with ExitStack() as stack:
         for _ in range(1000):
             stack.enter_context(closing(served.connect()))
@@ -186,14 +186,14 @@ def test_many_idle_connections(served: Served, unharmed: Other) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_connections_that_come_and_go(served: Served) -> None:
+def test_connections_that_come_and_go(served: ServedBroker) -> None:
     for _ in range(1000):
         served.connect().close()
 
 
 def test_partitions_for_which_there_are_no_file_descriptors(tmp_path: Path) -> None:
     """A log that cannot open a file takes its directory out of use: it must not come to that."""
-    with Served(tmp_path) as served, Wire(served.bootstrap) as wire:
+    with ServedBroker(tmp_path) as served, Wire(served.bootstrap) as wire:
         served.allow_descriptors(served.descriptors + 250)
 
         def create(name: str, partitions: int) -> int:
@@ -213,7 +213,7 @@ def test_partitions_for_which_there_are_no_file_descriptors(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_members_that_never_come_again(served: Served) -> None:
+def test_members_that_never_come_again(served: ServedBroker) -> None:
     """KIP-394: an id costs little, and only so many are kept."""
     with Wire(served.bootstrap) as wire:
         wire.ask(ApiKey.FIND_COORDINATOR, key_type=0, coordinator_keys=["crowd"])

@@ -8,7 +8,7 @@ import pytest
 
 from seglog.coordinators import group_coordinator
 from seglog.protocol.apis import ApiKey
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
 
 OFFSETS = "__consumer_offsets"
 

@@ -15,8 +15,8 @@ import pytest
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
-from tests.broker.running import Wire
-from tests.broker.served import MEGABYTE, Served
+from tests.broker.broker_thread import Wire
+from tests.broker.served_broker import MEGABYTE, ServedBroker
 from tests.kit.memory import directory_in_memory
 from tests.kit.waiting import wait_until
 
@@ -30,10 +30,10 @@ HEAD = struct.pack(">hhih", ApiKey.PRODUCE, 9, 1, -1)
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served() -> Iterator[ServedBroker]:
     with (
         directory_in_memory() as path,
-        Served(path, SETTINGS, log_level="info") as running,
+        ServedBroker(path, SETTINGS, log_level="info") as running,
     ):
         with Wire(running.bootstrap) as wire:
             configs = [
@@ -57,7 +57,7 @@ def produce(wire: Wire, size: int) -> float:
     return time.monotonic() - begun
 
 
-def announce(served: Served, sent: int) -> socket.socket:
+def announce(served: ServedBroker, sent: int) -> socket.socket:
     """A Produce request of 50 MB, of which ``sent`` bytes come."""
     connection = served.connect()
     connection.settimeout(1)
@@ -67,7 +67,7 @@ def announce(served: Served, sent: int) -> socket.socket:
 
 
 @pytest.mark.parametrize("number", [60, 600])
-def test_large_requests_that_are_announced_and_not_sent_take_no_memory(served: Served, number: int) -> None:
+def test_large_requests_that_are_announced_and_not_sent_take_no_memory(served: ServedBroker, number: int) -> None:
     before, sockets = served.memory, served.sockets
     for _ in range(3):
         with ExitStack() as stack:
@@ -81,14 +81,14 @@ def test_large_requests_that_are_announced_and_not_sent_take_no_memory(served: S
     served.check_quiet()
 
 
-def test_who_announces_and_sends_nothing_is_in_front_of_no_other_client(served: Served) -> None:
+def test_who_announces_and_sends_nothing_is_in_front_of_no_other_client(served: ServedBroker) -> None:
     with ExitStack() as stack, Wire(served.bootstrap) as wire:
         for _ in range(20):
             stack.enter_context(closing(announce(served, 50)))
         assert produce(wire, 200_000) < SLOW
 
 
-def test_sixty_requests_that_stop_at_a_tenth_do_not_stop_another(served: Served) -> None:
+def test_sixty_requests_that_stop_at_a_tenth_do_not_stop_another(served: ServedBroker) -> None:
     before, sockets = served.memory, served.sockets
     with ExitStack() as stack, Wire(served.bootstrap) as wire:
         alone = produce(wire, 50 * MEGABYTE)

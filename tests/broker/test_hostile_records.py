@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from seglog.protocol.apis import ApiKey
+from tests.broker.broker_thread import Wire
 from tests.broker.hostile_records import MALFORMED, bomb, sequenced, sequences
-from tests.broker.running import Wire
-from tests.broker.served import MEGABYTE, Other, Served
+from tests.broker.served_broker import MEGABYTE, Other, ServedBroker
 
 _numbers = itertools.count()
 INVALID_RECORD = 87
@@ -23,24 +23,19 @@ CODECS = {"lz4": 3, "zstd": 4}
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("hostile")) as running:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    with ServedBroker(tmp_path_factory.mktemp("hostile")) as running:
         yield running
 
 
 @pytest.fixture
-def wire(served: Served) -> Iterator[Wire]:
+def wire(served: ServedBroker) -> Iterator[Wire]:
     with Wire(served.bootstrap) as connection:
         yield connection
 
 
 def make_topic(wire: Wire, config: dict[str, str]) -> str:
-    name = f"hostile-{next(_numbers)}"
-    configs = [{"name": key, "value": value} for key, value in config.items()]
-    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "configs": configs}
-    answer = wire.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout=1000, validate_only=False)
-    assert answer.topics[0].error_code == 0
-    return name
+    return wire.create_topic(f"hostile-{next(_numbers)}", config=config)
 
 
 def produce(wire: Wire, topic: str, records: bytes) -> int:
@@ -51,7 +46,7 @@ def produce(wire: Wire, topic: str, records: bytes) -> int:
 
 @pytest.mark.parametrize("config", LOOKED_AT, ids=lambda config: next(iter(config)))
 def test_malformed_records_are_refused_where_they_are_looked_at(
-    served: Served, wire: Wire, config: dict[str, str]
+    served: ServedBroker, wire: Wire, config: dict[str, str]
 ) -> None:
     topic = make_topic(wire, config)
     found = {name: produce(wire, topic, data) for name, data in MALFORMED.items() if name not in TAKEN}
@@ -59,7 +54,7 @@ def test_malformed_records_are_refused_where_they_are_looked_at(
     served.check_quiet()
 
 
-def test_malformed_records_are_stored_where_they_are_not(served: Served, wire: Wire) -> None:
+def test_malformed_records_are_stored_where_they_are_not(served: ServedBroker, wire: Wire) -> None:
     """docs/differences.md: a batch is taken by its header and CRC. Whoever reads it gets it as it was sent."""
     topic = make_topic(wire, {})
     for offset, (name, data) in enumerate(MALFORMED.items()):
@@ -76,7 +71,7 @@ def test_malformed_records_are_stored_where_they_are_not(served: Served, wire: W
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_costs_little_memory_for_long(served: Served, codec: str) -> None:
+def test_a_bomb_costs_little_memory_for_long(served: ServedBroker, codec: str) -> None:
     """70 MB of zeros in one record, more than a broker decompresses: 2 KB of zstd."""
     data = bomb(CODECS[codec])
     other = Other(served)

@@ -16,9 +16,9 @@ from hypothesis import settings
 
 from seglog.protocol.apis import ApiKey
 from seglog.storage.directory.log_dir import LogDir
-from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.broker_thread import Wire
 from tests.broker.kill_load import SECONDS, Load, Told
-from tests.broker.running import Wire
+from tests.broker.python_clients import AdminClient, NewTopic
 from tests.cases import case
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.memory import directory_in_memory

@@ -17,7 +17,7 @@ from seglog.core.errors import InvalidConfigError
 from seglog.protocol.apis import ApiKey
 from seglog.storage.log.dir_health import Reserve
 from seglog.testing.memory_fs import MemoryFs
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
 from tests.kit.broker_process import BrokerProcess
 
 _LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)")

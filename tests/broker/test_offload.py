@@ -25,7 +25,7 @@ from seglog.protocol.schema import request_class
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.log import segment
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
 
 NAMES = 70_000
 PARTITIONS = 37_000

@@ -11,7 +11,7 @@ import pytest
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 
 START_MS = 1_600_000_000_000
 FUTURE_MS = 4_000_000_000_000

@@ -25,7 +25,7 @@ from seglog.storage.formats.watermarks import WATERMARKS, Watermark, decode_wate
 from seglog.testing import Broker
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
-from tests.broker.running import RunningNode
+from tests.broker.broker_thread import RunningNode
 from tests.cases import case
 from tests.lone import LoneTopics
 

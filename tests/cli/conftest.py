@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.running import RunningNode
+from tests.broker.broker_thread import RunningNode
 from tests.cli.run import Ran, Run, run_here
 
 _numbers = itertools.count()

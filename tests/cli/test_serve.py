@@ -20,7 +20,7 @@ from seglog.protocol.apis import ApiKey
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import CLEAN_SHUTDOWN
 from seglog.storage.offline.verify import verify
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.health import ClusterStatus
 from seglog.core.errors import RequestFailedError
-from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.python_clients import AdminClient, NewTopic
 from tests.clients.servers import Kind
 from tests.kafka.ensemble import KafkaEnsemble
 from tests.kafka.node import KafkaNode

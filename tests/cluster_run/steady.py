@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 from tests.kit.service import Service
 
 _VERSION: Final = 12

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.cluster_run.checks import Promises, Report, check, longest_pauses
 from tests.cluster_run.clients import Workload
 from tests.cluster_run.nemesis import Nemesis

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.cluster_run.steady import Steady
 from tests.kit.cluster import ClusterBroker, SeglogCluster
 from tests.kit.disk import Disk

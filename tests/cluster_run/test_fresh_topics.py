@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.kit.broker_process import SECONDS
 from tests.kit.cluster import SeglogCluster
 from tests.kit.topics import create_topics, values

@@ -8,7 +8,7 @@ from pathlib import Path
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.health import ClusterStatus, judge
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.cluster_run.steady import Steady
 from tests.kit.broker_process import SECONDS
 from tests.kit.cluster import SeglogCluster

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.broker.clients import ConfigResource
+from tests.broker.python_clients import ConfigResource
 from tests.cli.run import Run, run_here
 from tests.kit.cluster import SeglogCluster
 from tests.kit.topics import admin_client, consumer

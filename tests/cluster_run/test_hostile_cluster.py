@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from seglog.cluster.store import StoreError
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.cluster_run.checks import check
 from tests.cluster_run.clients import Workload
 from tests.cluster_run.replicas import differences

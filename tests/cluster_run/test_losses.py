@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.cluster_run.power import cut_power
 from tests.cluster_run.replicas import differences
 from tests.kit.cluster import SeglogCluster

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.cli.run import Ran, seglog_command
 from tests.kit.cluster import SeglogCluster
 from tests.kit.topics import admin_client, commit, committed, create_topics, values, write

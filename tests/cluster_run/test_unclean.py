@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.broker.clients import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from tests.broker.python_clients import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from tests.cluster_run.replicas import differences
 from tests.kit.cluster import SeglogCluster
 from tests.kit.topics import admin_client, create_topics, values, write

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from seglog.testing import Broker
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.cli.run import seglog_command
 from tests.kit.cluster import SeglogCluster
 from tests.kit.topics import create_topics, values, write

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seglog.spark import get_spark
-from tests.broker.running import RunningNode
+from tests.broker.broker_thread import RunningNode
 from tests.clients import results
 from tests.clients.clusters import Cluster
 from tests.clients.servers import Server

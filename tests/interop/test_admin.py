@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seglog.protocol.apis import ApiKey
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 from tests.kafka import KafkaNode
 from tests.sequences.both import UNKNOWN_ID, Both
 

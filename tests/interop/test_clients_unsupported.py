@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seglog.protocol.apis import ApiKey
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 from tests.clients.java_tools import Steps
 from tests.clients.servers import Server
 from tests.kafka.jars import CURRENT

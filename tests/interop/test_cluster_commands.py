@@ -11,7 +11,7 @@ import pytest
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.reassignment_plan import ReplicaMove
-from tests.broker.clients import NewTopic
+from tests.broker.python_clients import NewTopic
 from tests.cli.run import Run, run_here
 from tests.clients.clusters import wait_for_all
 from tests.kafka import tools

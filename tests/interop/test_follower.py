@@ -35,7 +35,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 from tests.kafka import KafkaNode
 from tests.kit.waiting import wait_until
 

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from seglog.protocol.apis import APIS, ApiKey
+from tests.broker.broker_thread import RunningNode, Wire
 from tests.broker.hostile_records import MALFORMED, sequenced, sequences
-from tests.broker.running import RunningNode, Wire
-from tests.broker.served import framed
+from tests.broker.served_broker import framed
 from tests.kafka import KafkaNode
 from tests.kit.waiting import SECONDS, wait_until
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from seglog.protocol.apis import ApiKey
-from tests.broker.running import RunningNode
+from tests.broker.broker_thread import RunningNode
 from tests.cases import case
 from tests.kafka import KafkaNode
 from tests.sequences.batches import DAMAGES

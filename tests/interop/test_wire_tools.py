@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.broker.running import RunningNode
+from tests.broker.broker_thread import RunningNode
 from tests.cli.run import Ran, run_here
 from tests.kafka import KafkaNode
 from tests.kit.waiting import SECONDS

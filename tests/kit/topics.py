@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.python_clients import AdminClient, NewTopic
 
 _SECONDS: Final = 60
 

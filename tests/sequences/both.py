@@ -19,7 +19,7 @@ from uuid import UUID
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, MAGIC_POSITION, TIMESTAMP_TYPE_BIT, read_header
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 from tests.kit.waiting import SECONDS
 
 FREE: Final = {

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seglog.protocol.apis import ApiKey
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 from tests.kit.waiting import SECONDS
 from tests.sequences import group_requests
 from tests.sequences.both import Answers, Both, Ref, Side, brief

@@ -148,7 +148,7 @@ class Topics:
         if topic is None:
             return None
         is_there = partition.partition < len(topic.partitions)
-        return self.standing(topic, partition.partition).leader if is_there else NO_LEADER
+        return self.metadata(topic, partition.partition).leader if is_there else NO_LEADER
 
     def has(self, topic: str | UUID, number: int) -> bool:
         """Whether the partition exists, here or elsewhere."""

@@ -9,7 +9,8 @@ import pytest
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS
 from seglog.core.config import TOPIC_KEYS
 from seglog.protocol.apis import ApiKey
-from tests.broker.clients import (
+from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.python_clients import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -18,7 +19,6 @@ from tests.broker.clients import (
     NewTopic,
     ResourceType,
 )
-from tests.broker.running import RunningNode, Wire
 
 TOPIC = 2
 BROKER = 4
@@ -41,9 +41,7 @@ def described(wire: Wire, kind: int, name: str, *keys: str) -> dict[str, tuple[s
 
 @pytest.fixture
 def topic(wire: Wire, topic_name: str) -> str:
-    asked = {"name": topic_name, "num_partitions": 1, "replication_factor": 1}
-    assert wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1000).topics[0].error_code == 0
-    return topic_name
+    return wire.create_topic(topic_name)
 
 
 def test_librdkafka_describes_and_changes_a_topic(broker: RunningNode, topic_name: str) -> None:
@@ -108,8 +106,7 @@ def test_a_default_that_changes_reaches_every_topic_and_outlives_a_restart(
 ) -> None:
     running = start()
     with Wire(running.bootstrap) as wire:
-        asked = {"name": topic_name, "num_partitions": 1, "replication_factor": 1}
-        wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1000)
+        wire.create_topic(topic_name)
         assert alter(wire, BROKER, "", ("log.retention.ms", SET, "77000")) == 0
         assert described(wire, TOPIC, topic_name)["retention.ms"] == ("77000", 3)
         assert running.node.directories.dirs[0].log(topic_name).config.retention_ms == 77_000

@@ -10,14 +10,14 @@ import pytest
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.compression import Codec
-from tests.broker.asking import NONE, Asker, versions
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.group_client import NONE, GroupClient, versions
 
 # Offsets
 
 
 @versions(ApiKey.OFFSET_COMMIT)
-def test_a_client_commits(asker: Asker, version: int) -> None:
+def test_a_client_commits(asker: GroupClient, version: int) -> None:
     assert asker.commit(version) == NONE
     found = asker.fetch(10).topics[0]
     assert [(one.partition_index, one.committed_offset, one.metadata) for one in found.partitions] == [
@@ -33,7 +33,7 @@ def test_a_client_commits(asker: Asker, version: int) -> None:
     assert asker.commit(version, topics=[{**asker.named(version), "partitions": partitions}]) == 12
 
 
-def test_who_may_commit(asker: Asker) -> None:
+def test_who_may_commit(asker: GroupClient) -> None:
     assert asker.commit(8, generation_id_or_member_epoch=1, member_id="m") == 22
     assert asker.commit(9, generation_id_or_member_epoch=1, member_id="m") == 69
     member = asker.joined().member_id
@@ -45,7 +45,7 @@ def test_who_may_commit(asker: Asker) -> None:
     assert asker.commit() == 25
 
 
-def test_an_old_client_gives_its_commits_an_end(asker: Asker, broker: RunningNode) -> None:
+def test_an_old_client_gives_its_commits_an_end(asker: GroupClient, broker: RunningNode) -> None:
     assert asker.commit(2, retention_time=60_000) == NONE
     shard = broker.node.groups.shard(asker.group)
     (stored,) = (stored.value for stored in shard.offsets.of(asker.group).values())
@@ -53,7 +53,7 @@ def test_an_old_client_gives_its_commits_an_end(asker: Asker, broker: RunningNod
 
 
 @versions(ApiKey.OFFSET_FETCH)
-def test_offsets_are_fetched(asker: Asker, version: int) -> None:
+def test_offsets_are_fetched(asker: GroupClient, version: int) -> None:
     asker.commit()
     found = asker.fetch(version)
     (topic,) = found.topics
@@ -87,21 +87,16 @@ def test_offsets_before_there_is_a_coordinator(start: Callable[..., RunningNode]
             assert (found.error_code, found.topics) == (16, ())
 
 
-def test_commits_end_with_their_topic(asker: Asker) -> None:
+def test_commits_end_with_their_topic(asker: GroupClient) -> None:
     wire, topic = asker.wire, asker.topic
     asker.commit()
     wire.ask(ApiKey.DELETE_TOPICS, topics=[{"name": topic, "topic_id": None}], timeout=30_000)
     assert asker.fetch(9, everything=True).topics == ()
-    answer = wire.ask(
-        ApiKey.CREATE_TOPICS,
-        topics=[{"name": topic, "num_partitions": 2, "replication_factor": 1}],
-        timeout=30_000,
-    )
-    assert answer.topics[0].error_code == NONE
+    wire.create_topic(topic, 2)
     assert {one.committed_offset for one in asker.fetch(9).topics[0].partitions} == {-1}
 
 
-def test_offsets_are_deleted(asker: Asker) -> None:
+def test_offsets_are_deleted(asker: GroupClient) -> None:
     def delete(group: str = asker.group, topic: str = asker.topic, partition: int = 1) -> Any:
         topics = [{"name": topic, "partitions": [{"partition_index": partition}]}]
         return asker.wire.ask(ApiKey.OFFSET_DELETE, group_id=group, topics=topics)
@@ -126,7 +121,7 @@ def test_offsets_are_deleted(asker: Asker) -> None:
 
 
 @versions(ApiKey.DESCRIBE_GROUPS)
-def test_groups_are_described(asker: Asker, version: int) -> None:
+def test_groups_are_described(asker: GroupClient, version: int) -> None:
     missing = asker.describe(version)
     if version >= 6:
         assert (missing.error_code, missing.error_message) == (69, f"Group {asker.group} not found.")
@@ -146,7 +141,7 @@ def test_groups_are_described(asker: Asker, version: int) -> None:
         assert asker.describe(version).authorized_operations == -(2**31)
 
 
-def test_a_group_that_is_not_stable_does_not_say_what_it_speaks(asker: Asker) -> None:
+def test_a_group_that_is_not_stable_does_not_say_what_it_speaks(asker: GroupClient) -> None:
     member = asker.joined().member_id
     found = asker.describe()
     assert (found.group_state, found.protocol_data) == ("CompletingRebalance", "")
@@ -154,7 +149,7 @@ def test_a_group_that_is_not_stable_does_not_say_what_it_speaks(asker: Asker) ->
 
 
 @versions(ApiKey.LIST_GROUPS)
-def test_groups_are_listed(asker: Asker, version: int) -> None:
+def test_groups_are_listed(asker: GroupClient, version: int) -> None:
     asker.stable()
 
     def listed(**filters: object) -> list[Any]:
@@ -175,7 +170,7 @@ def test_groups_are_listed(asker: Asker, version: int) -> None:
 
 
 @versions(ApiKey.DELETE_GROUPS)
-def test_groups_are_deleted(asker: Asker, version: int) -> None:
+def test_groups_are_deleted(asker: GroupClient, version: int) -> None:
     def delete() -> dict[str, int]:
         answer = asker.wire.ask(ApiKey.DELETE_GROUPS, version, groups_names=[asker.group, asker.group, "no group"])
         return {one.group_id: one.error_code for one in answer.results}
@@ -215,16 +210,12 @@ def test_requests_before_there_is_a_coordinator(start: Callable[..., RunningNode
 def test_offsets_are_compressed_as_the_broker_is_told(start: Callable[..., RunningNode], codec: Codec) -> None:
     running = start({"offsets.topic.compression.codec": str(int(codec)), "offsets.topic.num.partitions": "1"})
     with Wire(running.bootstrap) as wire:
-        wire.ask(
-            ApiKey.CREATE_TOPICS,
-            topics=[{"name": "t", "num_partitions": 2, "replication_factor": 1}],
-            timeout=30_000,
-        )
-        assert Asker(wire, "g", "t").commit() == NONE
+        wire.create_topic("t", 2)
+        assert GroupClient(wire, "g", "t").commit() == NONE
     headers = [header for header, _ in running.node.directories.dirs[0].log("__consumer_offsets").read(0).batches()]
     assert [header.codec for header in headers] == [codec]
     running.stop()
     running.start()
     with Wire(running.bootstrap) as wire:
-        partitions = Asker(wire, "g", "t").fetch(10).topics[0].partitions
+        partitions = GroupClient(wire, "g", "t").fetch(10).topics[0].partitions
     assert [one.committed_offset for one in partitions] == [-1, 5]

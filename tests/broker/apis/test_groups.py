@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from seglog.protocol.apis import ApiKey
-from tests.broker.asking import NONE, Asker, versions
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.group_client import NONE, GroupClient, versions
 
 # FindCoordinator
 
@@ -36,7 +36,7 @@ def test_what_is_no_group_has_no_coordinator(wire: Wire, kind: int, version: int
 
 
 @versions(ApiKey.JOIN_GROUP)
-def test_a_member_joins(asker: Asker, version: int) -> None:
+def test_a_member_joins(asker: GroupClient, version: int) -> None:
     first = asker.join(version)
     if version >= 4:
         assert (first.error_code, first.generation_id, first.leader, first.members) == (79, -1, "", ())
@@ -51,7 +51,7 @@ def test_a_member_joins(asker: Asker, version: int) -> None:
 
 
 @versions(ApiKey.SYNC_GROUP)
-def test_a_member_gets_its_assignment(asker: Asker, version: int) -> None:
+def test_a_member_gets_its_assignment(asker: GroupClient, version: int) -> None:
     member = asker.joined().member_id
     answer = asker.sync(member, version)
     assert (answer.error_code, answer.assignment) == (NONE, b"A")
@@ -60,7 +60,7 @@ def test_a_member_gets_its_assignment(asker: Asker, version: int) -> None:
 
 
 @versions(ApiKey.HEARTBEAT)
-def test_a_member_is_there(asker: Asker, version: int) -> None:
+def test_a_member_is_there(asker: GroupClient, version: int) -> None:
     member = asker.stable()
 
     def beat(**fields: Any) -> int:
@@ -76,7 +76,7 @@ def test_a_member_is_there(asker: Asker, version: int) -> None:
 
 
 @versions(ApiKey.LEAVE_GROUP)
-def test_a_member_leaves(asker: Asker, version: int) -> None:
+def test_a_member_leaves(asker: GroupClient, version: int) -> None:
     member = asker.stable()
 
     def leave(who: str, group: str = asker.group) -> tuple[int, list[tuple[str, int]]]:
@@ -95,7 +95,7 @@ def test_a_member_leaves(asker: Asker, version: int) -> None:
     assert asker.describe().group_state == "Empty"
 
 
-def test_joins_that_cannot_be(asker: Asker) -> None:
+def test_joins_that_cannot_be(asker: GroupClient) -> None:
     cases: list[tuple[dict[str, Any], int]] = [
         ({"group_id": ""}, 24),
         ({"session_timeout": 5_999}, 26),
@@ -110,7 +110,7 @@ def test_joins_that_cannot_be(asker: Asker) -> None:
         assert (answer.error_code, answer.generation_id) == (code, -1), fields
 
 
-def test_a_sync_has_to_name_its_protocol_from_version_5_on(asker: Asker) -> None:
+def test_a_sync_has_to_name_its_protocol_from_version_5_on(asker: GroupClient) -> None:
     member = asker.joined().member_id
     assert asker.sync(member, 5, protocol_name=None).error_code == 23
     assert asker.sync(member, 5, protocol_type=None).error_code == 23
@@ -121,7 +121,7 @@ def test_a_sync_has_to_name_its_protocol_from_version_5_on(asker: Asker) -> None
     assert asker.sync(member, 4).error_code == NONE
 
 
-def test_a_static_member_is_fenced_by_its_successor(asker: Asker) -> None:
+def test_a_static_member_is_fenced_by_its_successor(asker: GroupClient) -> None:
     first = asker.join(instance="i")
     asker.sync(first.member_id, group_instance_id="i")
     second = asker.join(instance="i")

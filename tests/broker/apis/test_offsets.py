@@ -9,8 +9,8 @@ from confluent_kafka import TopicPartition
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord
-from tests.broker.clients import AdminClient, OffsetSpec
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.python_clients import AdminClient, OffsetSpec
 
 TIMES = (1000, 3000, 2000)
 
@@ -18,9 +18,7 @@ TIMES = (1000, 3000, 2000)
 @pytest.fixture
 def topic(broker: RunningNode, wire: Wire, topic_name: str) -> str:
     """Three batches of one record, at `TIMES`."""
-    config = [{"name": "message.timestamp.type", "value": "CreateTime"}]
-    asked = {"name": topic_name, "num_partitions": 1, "replication_factor": 1, "configs": config}
-    wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1000)
+    wire.create_topic(topic_name, config={"message.timestamp.type": "CreateTime"})
     for timestamp in TIMES:
         broker.node.directories.dirs[0].log(topic_name).append_records([NewRecord(b"v", timestamp=timestamp)])
     return topic_name

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from seglog.broker.apis.producers import BLOCK, ProducerIds
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.protocol.apis import ApiKey
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
 from tests.kit.broker_process import BrokerProcess
 
 

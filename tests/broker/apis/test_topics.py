@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
 from seglog.records.record import NewRecord, encode_batch
-from tests.broker.clients import AdminClient, NewPartitions, NewTopic
-from tests.broker.running import RunningNode, Wire
+from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.python_clients import AdminClient, NewPartitions, NewTopic
 
 
 def wanted(name: str, partitions: int = 1, factor: int = 1, **more: object) -> dict[str, object]:

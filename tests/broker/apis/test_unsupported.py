@@ -8,7 +8,7 @@ import pytest
 
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 
 MEMBER = "A" * 22
 FEATURE = {"feature": "group.version", "max_version_level": 1, "allow_downgrade": False, "upgrade_type": 1}

@@ -14,7 +14,7 @@ from seglog.cli.wire.configs import parse_configs
 from seglog.client.admin import Admin
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.core.errors import RequestFailedError
-from tests.broker.running import RunningNode
+from tests.broker.broker_thread import RunningNode
 from tests.cli.run import Run
 
 

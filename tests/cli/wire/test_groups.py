@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from seglog.core.clock import SystemClock
-from tests.broker.clients import kafka
-from tests.broker.running import RunningNode
+from tests.broker.broker_thread import RunningNode
+from tests.broker.python_clients import kafka
 from tests.cli.run import Run
 
 

@@ -16,8 +16,8 @@ import pytest
 from seglog.cli.wire.follow import FollowedFile
 from seglog.cli.wire.sender import Sender
 from seglog.records.partitioner import partition_for_key, partition_for_key_crc32
-from tests.broker.clients import kafka
-from tests.broker.running import RunningNode
+from tests.broker.broker_thread import RunningNode
+from tests.broker.python_clients import kafka
 from tests.cli.run import Run
 from tests.kit.broker_process import BrokerProcess
 

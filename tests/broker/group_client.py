@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from seglog.protocol.apis import APIS, ApiKey
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 
 NONE: Final = 0
 
@@ -27,7 +27,7 @@ def find(wire: Wire, group: str) -> None:
     assert wire.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=[group]).coordinators[0].error_code == NONE
 
 
-class Asker:
+class GroupClient:
     """One connection's requests for one group."""
 
     def __init__(self, wire: Wire, group: str, topic: str) -> None:

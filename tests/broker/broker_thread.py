@@ -125,6 +125,13 @@ class Wire:
         self.send(key, version, **contents)
         return self.answer(key, version)
 
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        configs = [{"name": key, "value": value} for key, value in (config or {}).items()]
+        wanted = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": configs}
+        (topic,) = self.ask(ApiKey.CREATE_TOPICS, topics=[wanted], timeout=30_000).topics
+        assert topic.error_code == 0, topic
+        return name
+
     def send(self, key: ApiKey, /, version: int | None = None, **contents: object) -> None:
         api = APIS[key]
         version = api.high if version is None else version

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from seglog.protocol.apis import ApiKey
-from tests.broker.running import Wire
+from tests.broker.broker_thread import Wire
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.waiting import wait_until
 
@@ -23,8 +23,8 @@ _PATIENCE = 60
 MEGABYTE = 1 << 20
 
 
-class Served(BrokerProcess):
-    """``with Served(path) as served``: a server of its own, which must end cleanly on SIGTERM."""
+class ServedBroker(BrokerProcess):
+    """``with ServedBroker(path) as served``: a server of its own, which must end cleanly on SIGTERM."""
 
     def __init__(self, path: Path, settings: Mapping[str, str] | None = None, *, log_level: str = "warning") -> None:
         quick = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -81,7 +81,7 @@ class Served(BrokerProcess):
 class Other:
     """Another client, that produces to and reads from its own topic all the time; how long it waits, in seconds."""
 
-    def __init__(self, served: Served, topic: str = "quiet") -> None:
+    def __init__(self, served: ServedBroker, topic: str = "quiet") -> None:
         self._served = served
         self._topic = topic
         self._is_over = threading.Event()
