@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
+from tests.broker.broker_thread import RunningNode, Wire
 from tests.broker.group_client import versions
 from tests.broker.python_clients import aiokafka, kafka
-from tests.broker.broker_thread import RunningNode, Wire
 
 SECONDS: Final = 60
 FENCED: Final = 90

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, ShareConsumer
 
-from tests.broker.python_clients import AdminClient, NewTopic
 from tests.broker.broker_thread import RunningNode
+from tests.broker.python_clients import AdminClient, NewTopic
 from tests.clients.process import ClientProcess
 
 SECONDS = 60.0
