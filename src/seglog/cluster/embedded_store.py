@@ -77,7 +77,7 @@ class EmbeddedSession:
         self.is_alive = False
 
 
-class Entry(NamedTuple):
+class StoreEntry(NamedTuple):
     """A value in memory, and the session that it goes with."""
 
     value: bytes
@@ -95,7 +95,7 @@ class EmbeddedStore(MetadataStore):
         self._lane = ground.workers.lane("seglog-store")
         self._lasting = lasting
         self._backing = backing
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, StoreEntry] = {}
         self._watches = Watches(asyncio.get_running_loop())
         self._sessions: list[EmbeddedSession] = []
         self._writing = asyncio.Lock()
@@ -196,7 +196,7 @@ class EmbeddedStore(MetadataStore):
 
     # Changes
 
-    def _all(self) -> Mapping[str, Entry]:
+    def _all(self) -> Mapping[str, StoreEntry]:
         if self._is_closed:
             raise StoreClosedError(f"{self._path} is closed")
         return self._entries
@@ -234,7 +234,9 @@ class EmbeddedStore(MetadataStore):
             ]
             return self._apply([*steps, *more])[: len(steps)]
 
-    def _keep(self, backed: Sequence[Change], after: Mapping[str, Entry | None] | None) -> Mapping[str, bytes | None]:
+    def _keep(
+        self, backed: Sequence[Change], after: Mapping[str, StoreEntry | None] | None
+    ) -> Mapping[str, bytes | None]:
         """Runs in the thread."""
         followed = self._backing.change(backed) if self._backing is not None and backed else {}
         if after is not None:
@@ -260,38 +262,40 @@ class EmbeddedStore(MetadataStore):
 
     # The file
 
-    def _load(self, former: Callable[[], Mapping[str, VersionedValue]]) -> dict[str, Entry]:
+    def _load(self, former: Callable[[], Mapping[str, VersionedValue]]) -> dict[str, StoreEntry]:
         """Runs in the thread."""
         try:
             found = _decode(self._fs.read(self._path), self._path)
         except FileNotFoundError:
             taken_over = {name: value for name, value in former().items() if self._is_in_file(name)}
-            found = {name: Entry(*value) for name, value in taken_over.items()}
+            found = {name: StoreEntry(*value) for name, value in taken_over.items()}
             if found:
                 write_atomically(self._fs, self._path, _encode(found))
         if self._backing is not None:
-            found.update((name, Entry(value, 0)) for name, value in self._backing.load().items())
+            found.update((name, StoreEntry(value, 0)) for name, value in self._backing.load().items())
         return found
 
 
 def apply_steps(
-    entries: Mapping[str, Entry], steps: Sequence[CommitStep], where: str
-) -> tuple[dict[str, Entry | None], Versions]:
+    entries: Mapping[str, StoreEntry], steps: Sequence[CommitStep], where: str
+) -> tuple[dict[str, StoreEntry | None], Versions]:
     """Apply a commit to values in memory: the entries that it changes, None for one that goes, and the versions of the
     steps. Raises what `MetadataStore.commit` does for the first step that cannot be done; ``where`` names the store.
     """
-    after: dict[str, Entry | None] = {}
+    after: dict[str, StoreEntry | None] = {}
     return after, [_apply_step(entries, after, step, where) for step in steps]
 
 
-def _apply_step(entries: Mapping[str, Entry], after: dict[str, Entry | None], step: CommitStep, where: str) -> int:
+def _apply_step(
+    entries: Mapping[str, StoreEntry], after: dict[str, StoreEntry | None], step: CommitStep, where: str
+) -> int:
     name = step.name
     found = after[name] if name in after else entries.get(name)
     if isinstance(step, Change) and step.version == MISSING:
         if found is not None:
             raise NameExistsError(f"{name} exists in {where}")
         assert step.value is not None
-        after[name] = Entry(step.value, 0, step.session)
+        after[name] = StoreEntry(step.value, 0, step.session)
         return 0
     if found is None:
         raise NoSuchNameError(f"there is no {name} in {where}")
@@ -302,7 +306,7 @@ def _apply_step(entries: Mapping[str, Entry], after: dict[str, Entry | None], st
     if step.value is None:
         after[name] = None
         return MISSING
-    after[name] = Entry(step.value, found.version + 1, found.session)
+    after[name] = StoreEntry(step.value, found.version + 1, found.session)
     return found.version + 1
 
 
@@ -310,17 +314,17 @@ def _is_below(name: str, roots: Iterable[str]) -> bool:
     return any(is_within(name, root) for root in roots)
 
 
-def _encode(entries: Mapping[str, Entry]) -> bytes:
+def _encode(entries: Mapping[str, StoreEntry]) -> bytes:
     values = {name: [entry.version, entry.value.decode(errors="surrogateescape")] for name, entry in entries.items()}
     return json.dumps({"version": _VERSION, "values": values}, sort_keys=True).encode() + b"\n"
 
 
-def _decode(data: bytes, path: str) -> dict[str, Entry]:
+def _decode(data: bytes, path: str) -> dict[str, StoreEntry]:
     try:
         told: dict[str, Any] = json.loads(data)
         if told["version"] == _VERSION:
             return {
-                str(name): Entry(str(text).encode(errors="surrogateescape"), int(version))
+                str(name): StoreEntry(str(text).encode(errors="surrogateescape"), int(version))
                 for name, (version, text) in told["values"].items()
             }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -34,7 +34,7 @@ from seglog.net.peer_connection import PeerConnection, PeerConnectionLostError
 from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.replica_fetch import FetchResponse, RequestHead
-from seglog.replication.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, PartitionKey
+from seglog.replication.fetch_session_handler import NO_SESSION, SESSION_ERRORS, FetchSessionHandler, PartitionKey
 from seglog.replication.leader_offsets import ask_offsets
 from seglog.replication.replica import Replica, ReplicaAnswer
 from seglog.storage.log.epochs import EpochEnd
@@ -141,7 +141,7 @@ class Fetcher:
         self._changed: dict[PartitionKey, None] = {}
         """Partitions to check before the next request."""
         self._waiting: dict[PartitionKey, PartitionFetchState] = {}
-        self._session = FetchSession()
+        self._session = FetchSessionHandler()
         self._link: PeerConnection | None = None
         self._something = asyncio.Event()
         self._requests = 0

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from seglog.cluster.embedded_store import Entry, apply_steps
+from seglog.cluster.embedded_store import StoreEntry, apply_steps
 from seglog.cluster.store import (
     CERTAIN,
     Change,
@@ -71,7 +71,7 @@ class VirtualServer:
         delay: Callable[[], float] = lambda: 0.001,
     ) -> None:
         self.world = world
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, StoreEntry] = {}
         self.away: set[str] = set()
         """Hosts whose calls do not arrive, and which learn nothing."""
         self.is_down = False
@@ -117,7 +117,7 @@ class VirtualServer:
         self.copies += 1
         self._leases.clear()
         self._clients.clear()
-        self.entries = {name: Entry(*value) for name, value in values.items()}
+        self.entries = {name: StoreEntry(*value) for name, value in values.items()}
 
     # Who is there
 

@@ -25,7 +25,7 @@ PartitionKey = tuple[bytes, int]
 """A topic's id, as on the wire, and the partition's number."""
 
 
-class FetchSession:
+class FetchSessionHandler:
     """``asked`` is the last fetch of each partition, as the leader knows it; ``told`` the leader's last answer: high
     watermark and log start."""
 
