@@ -136,6 +136,8 @@ def test_reassignment() -> None:
     assert (done.adding, done.removing) == ((), ())
     alone = with_isr(arrived, (M1, M3, Member(4, 4)), brokers)
     assert settled(alone, brokers) == alone, "2 is away, and 4 alone would have what is committed"
+    left = replace(alone, isr=(Member(4, 4),), elr=(M1,), leader=4, min_insync=2)
+    assert settled(left, brokers) == left, "1 has left the ISR, and may still be the only one that has all"
     assert cancel_reassignment(moving) == replace(WHOLE, replicas=(2, 1, 3), leader_epoch=6)  # 4 goes
     with pytest.raises(ValueError, match="none of the replicas from before"):
         cancel_reassignment(replace(moving, isr=(Member(4, 4),), leader=4))

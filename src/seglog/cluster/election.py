@@ -299,7 +299,8 @@ def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
     target = tuple(node for node in state.replicas if node not in state.removing)
     in_sync = {member.node_id for member in state.isr if not brokers[member.node_id].is_stopping}
     staying = in_sync & set(target)
-    are_missed = len(staying) < min(state.min_insync, len(target)) and not in_sync <= staying
+    keeping = in_sync | {member.node_id for member in state.elr}
+    are_missed = len(staying) < min(state.min_insync, len(target)) and not keeping <= set(target)
     if not set(state.adding) <= in_sync or not staying or are_missed:
         return state
     return _among(replace(state, replicas=target, adding=(), removing=()), target, state.replicas)
