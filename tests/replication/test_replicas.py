@@ -568,3 +568,24 @@ def test_whose_disk_has_failed_is_not_taken_back_into_the_isr(tmp_path: Path) ->
         assert replica.log.high_watermark == replica.log.log_end_offset
 
     run(tmp_path, act, 2)
+
+
+def test_a_leader_that_is_elected_after_a_lost_session_is_in_doubt_no_more(tmp_path: Path) -> None:
+    """The session was in doubt, and then lost, while the partition had no leader."""
+
+    async def act(node: Node) -> None:
+        topic_id = await node.create("t", [[1]])
+        await led(node, topic_id)
+        replica = node.replica(topic_id)
+        await node.put(topic_id, moved(NO_LEADER))
+        await node.until(lambda: bool(node.view.partitions[topic_id, 0].state.evidence))
+        assert replica.leader == NO_LEADER
+        node.replicas.doubted()
+        node.replicas.resign()
+        node.replicas.confirmed()
+        await node.put(topic_id, moved(1))
+        await node.until(lambda: replica.progress is not None)
+        assert not replica.in_doubt
+        assert replica.leads
+
+    run(tmp_path, act)

@@ -176,6 +176,8 @@ class Replicas:
         for key, replica in self._by_key.items():
             if replica.leader != NO_LEADER:
                 self._take_back(key, replica)
+            else:
+                replica.trust()  # or it would still be in doubt as a leader of the next session
 
     def _take_back(self, key: Key, replica: Replica) -> None:
         """Let it neither lead nor follow."""
