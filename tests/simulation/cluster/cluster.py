@@ -40,6 +40,7 @@ from tests.simulation.cluster.rules import Rules
 from tests.simulation.cluster.scenario import Scenario
 
 _RULES: Final = BrokerConfig()
+_OF_OPERATORS: Final = Fate(0.001)
 
 
 class Cluster:
@@ -53,7 +54,7 @@ class Cluster:
         self.faults = Faults(seed + 1, scenario)
         self.network = Network(self.world, self.faults.delay)
         self.network.loses = self.faults.loses
-        self.server = VirtualServer(self.world, self._fate, self.faults.store_delay)
+        self.server = VirtualServer(self.world, self._fate, self.faults.watch_delay)
         self.server.changed = self._changed
         self.topic: TopicState | None = None
         self.topic_id: UUID | None = None
@@ -70,7 +71,8 @@ class Cluster:
             host.begin_later(self.world.between(0.0, 0.05))
 
     def _fate(self, name: str) -> Fate:
-        return self.faults.store_call(int(name[1:]))
+        host = next((host for host in self.hosts.values() if host.host == name), None)
+        return _OF_OPERATORS if host is None else self.faults.store_call(host.node_id)
 
     @property
     def now_ms(self) -> int:

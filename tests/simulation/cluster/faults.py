@@ -20,6 +20,7 @@ class Faults:
         self.slow = rng.choice((0, 0.001, 0.01))
         self.store_lost = rng.choice((0, 0, 0.005, 0.05))
         self.store_slow = rng.choice((0, 0.005, 0.05))
+        self.watch_slow = random.Random(seed + 9).choice((0, 0, 0.02, 0.2))
         self.disk_slow = rng.choice((0, 0, 0, 0.1))
         # What happens to brokers
         self.crash_every = rng.choice((0, 4_000, 8_000))
@@ -70,6 +71,10 @@ class Faults:
         if self._happens(self.store_slow):
             return self.rng.uniform(0.05, 2.5)
         return self.rng.uniform(0.001, 0.01)
+
+    def watch_delay(self) -> float:
+        """Seconds until a broker learns of a change in the store."""
+        return self.rng.uniform(0.05, 2.5) if self._happens(self.watch_slow) else self.rng.uniform(0.001, 0.01)
 
     def store_call(self, node_id: int) -> Fate:
         is_cut = node_id in self.cuts

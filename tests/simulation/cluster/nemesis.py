@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from seglog.cluster.backup import CLUSTER, accepted, take_backup
 from seglog.cluster.election import choose
-from seglog.cluster.formats import FIRST, FORMAT, OURS, SPEAKS, FormatError, Formats, _check_brokers
-from seglog.cluster.model import BROKERS, NO_LEADER, RAISED, PartitionState, encode, generation_of, partition_name
-from seglog.cluster.store import ANY_VERSION, MISSING, Change, VersionedValue, in_commits
+from seglog.cluster.formats import FIRST, FORMAT, OURS, FormatError, Formats, raise_format
+from seglog.cluster.model import NO_LEADER, RAISED, PartitionState, encode, generation_of, partition_name
+from seglog.cluster.store import MISSING, Change, VersionedValue, in_commits
 from seglog.storage.formats.paths import META_PROPERTIES as META
 from seglog.testing.virtual_broker import CLUSTER_ID
-from seglog.testing.virtual_store import VirtualServer
+from seglog.testing.virtual_loop import VirtualClock, VirtualLoop
+from seglog.testing.virtual_store import VirtualServer, VirtualStore
 from tests.simulation.cluster.host import PATHS, Contents
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Nemesis:
                 host.limit(size)
         if faults.put_back_every:  # replaced disks besides would be more than is promised to survive
             faults.tamper_every = faults.install_every = 0
+        self._operator = VirtualLoop(cluster.world, "seglog cluster")
+        self._store = VirtualStore(cluster.server, self._operator, VirtualClock(cluster.world))
         self._copies: list[Mapping[str, VersionedValue]] = []
         self._backups: dict[int, tuple[int, Contents]] = {}
         """Of each broker the epoch of the latest broker, and what its disks had then."""
@@ -79,6 +82,10 @@ class Nemesis:
             (faults.choose_every, self.choose_leaders),
         ):
             self._begin(every / 1000, act)
+
+    def end(self) -> None:
+        """Leave no coroutine behind."""
+        self._operator.kill()
 
     def _begin(self, every: float, act: Callable[[], None]) -> None:
         if every:
@@ -373,19 +380,8 @@ class Nemesis:
         """Another release on one broker, or a later format for the cluster, if all that are registered speak it."""
         server = self.cluster.server
         if self.world.rng.random() < 0.4:
-            values, to = server.values(), self.cluster.format + 1
-            brokers, speaks = (
-                {name: value for name, value in values.items() if name.startswith(f"{kind}/")}
-                for kind in (BROKERS, SPEAKS)
-            )
-            if server.is_down or FORMAT not in values:
-                return
-            try:
-                _check_brokers(brokers, speaks, to)
-            except FormatError:
-                return
-            self._note("format raised", to)
-            server.commit([Change(FORMAT, b"%d" % to, ANY_VERSION)])
+            if not server.is_down:
+                self._operator.create_task(self._raise_format())
             return
         host = self._anyone()
         if host is None:
@@ -394,6 +390,14 @@ class Nemesis:
         host.formats = self.world.rng.choice(RELEASES)
         self._note("release installed", host.host, host.formats)
         self._start_later(host)
+
+    async def _raise_format(self) -> None:
+        to = self.cluster.format + 1
+        try:
+            await raise_format(self._store, to)
+        except FormatError:
+            return
+        self._note("format raised", to)
 
     def choose_leaders(self, *, also_leaderless: bool = True) -> None:
         """`seglog cluster choose-leader`, where a replica refuses to cut, or a partition has no leader."""

@@ -90,6 +90,7 @@ class Rules:
         start, stable, high, end = log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
         assert start <= stable <= high <= end, f"B-9: {host.host}: {number}: {start} {stable} {high} {end}"
         assert log.recovery_point <= end, f"B-9: {host.host}: {number} is flushed up to {log.recovery_point} of {end}"
+        assert high <= log.flushed_end, f"flush: {host.host}: {number} shows {high}, and has flushed {log.flushed_end}"
         epoch = replica.leader_epoch
         if epoch != NO_EPOCH:  # else it could not be taken up, on a full disk
             known = before[5]
@@ -101,6 +102,8 @@ class Rules:
             begins = before[6] is None or before[5] != epoch
             if begins:
                 self.cluster.world.note("leads", host.node_id, number, epoch)
+                latest = log.epochs.latest
+                assert latest == epoch, f"B-5: {host.host} leads {number} in epoch {epoch}, its log knows {latest}"
                 history.leads(number, epoch, Member(host.node_id, _epoch_of(progress)), log)
             since = progress.epoch_start if begins else before[0]
             if end > since:

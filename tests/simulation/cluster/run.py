@@ -75,6 +75,7 @@ def run(
     finally:
         for client in asking:
             client.loop.kill()
+        nemesis.end()
         cluster.end()
     return Run(cluster, *asking, nemesis)
 

@@ -6,16 +6,19 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from tests.cases import case
+from tests.simulation.cluster.bugs import BUGS, Bug
 from tests.simulation.cluster.run import run
 
-_SEEDS = 40
+_SEEDS = 30
 _SECONDS = 10
-"""A test's; four tests side by side."""
+_TRIES = 80
+"""In so many seeds a bug must be found."""
 
 
 def _run(first: int, *, unclean: bool = False, operators: bool = False) -> None:
@@ -36,6 +39,11 @@ def test_nothing_is_lost(first: int) -> None:
 def test_an_unclean_election_takes_back_what_was_before_it_and_nothing_else() -> None:
     """`python -m tests.simulation.cluster SEED seconds=10 unclean` runs one of them again."""
     _run(1000, unclean=True)
+
+
+def test_operators_and_power_cuts_of_everything_lose_what_they_may_and_nothing_else() -> None:
+    """`python -m tests.simulation.cluster SEED seconds=10 operators` runs one of them again."""
+    _run(2000, operators=True)
 
 
 def test_a_seed_does_the_same_in_another_process() -> None:
@@ -67,3 +75,15 @@ def test_clients_get_something_done_and_everything_goes_wrong_somewhere() -> Non
         faults.update(one.operators.done)
     assert outcomes["ok"] > 12 * 50
     assert len(faults) >= 8, faults
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.number} {bug.name}".strip())
+def test_a_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    for seed in chain((bug.seed,), range(_TRIES)):
+        case()
+        try:
+            run(seed, scenario=bug.scenario, rates=bug.rates, seconds=_SECONDS)
+        except AssertionError:
+            return
+    raise AssertionError(f"{_TRIES} seeds have not found it")

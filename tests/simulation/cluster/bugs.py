@@ -9,11 +9,27 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from seglog.cluster import election, formats
-from seglog.cluster.model import NO_LEADER, BrokerRegistration, Evidence, Member, PartitionState, VersionedState
+from seglog.broker import broker_storage
+from seglog.broker.broker_storage import BrokerStorage, StorageOpener
+from seglog.cluster import backup, election, formats, membership
+from seglog.cluster.formats import Formats
+from seglog.cluster.membership import Membership
+from seglog.cluster.model import (
+    NO_LEADER,
+    PARTITIONS,
+    BrokerRegistration,
+    Evidence,
+    Member,
+    PartitionState,
+    VersionedState,
+)
+from seglog.cluster.store import ANY_VERSION, Change, CommitStep, Versions
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.fs import Fs
-from seglog.core.types import MAX_INT64
+from seglog.core.types import MAX_INT64, Buffer
+from seglog.net.peer_connection import PeerConnection
+from seglog.protocol.replica_fetch import FetchResponse
+from seglog.replication.fetcher import Fetcher
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.directory import log_dirs
@@ -21,17 +37,12 @@ from seglog.storage.directory import loss_evidence as life
 from seglog.storage.directory.cluster_mark import read_marks, write_mark
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.checkpoints import EpochEntry
-from seglog.storage.log import log, retention
+from seglog.storage.log import log
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.log import Log
-from tests.replication import store
-from tests.replication.disk import PATHS, Disk
-from tests.replication.leadership import Leadership
-from tests.replication.node import Node
-from tests.replication.reader import Reader
-from tests.replication.scenario import Scenario
-from tests.replication.store import RefusedError, Store
+from seglog.testing.virtual_store import VirtualStore
+from tests.simulation.cluster.scenario import Scenario
 
 Patch = pytest.MonkeyPatch
 
@@ -74,16 +85,25 @@ def _kip_279(patch: Patch) -> None:
 def _kip_320(patch: Patch) -> None:
     """Answers are taken whoever gave them, and in whatever epoch they were asked for."""
 
-    def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: bytes) -> None:
+    def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: Buffer) -> None:
         progress, self.progress = self.progress, None
         if asked.offset >= self.log.log_end_offset:
             asked = asked._replace(leader_epoch=self.leader_epoch, offset=self.log.log_end_offset)
         honest(self, asked, answer, records)
         self.progress = progress
 
-    honest = Replica.take
+    async def take_all(self: Fetcher, link: PeerConnection, response: FetchResponse) -> None:
+        for key, asked in self._session.asked.items():
+            followed = self._followed.get(key)
+            if followed is not None:
+                self._session.asked[key] = asked._replace(leader_epoch=followed.replica.leader_epoch)
+        await honest_take_all(self, link, response)
+
+    honest, honest_take_all = Replica.take, Fetcher._take_all
     patch.setattr(Replica, "check_epoch", lambda *_: None)
     patch.setattr(Replica, "take", take)
+    patch.setattr(Fetcher, "_take_all", take_all)
+    patch.setattr(Fetcher, "unfollow", lambda *_: None)
 
 
 def _kafka_7128(patch: Patch) -> None:
@@ -106,28 +126,10 @@ def _kafka_7415(patch: Patch) -> None:
     patch.setattr(Log, "assign_epoch", lambda *_: None)
 
 
-def _kafka_7164(patch: Patch) -> None:
-    """A follower compares its log with a leader's once, and not again in that leader's next epoch."""
-    compared: dict[int, int] = {}
-
-    def ask(self: Replica, *more: Any) -> ReplicaFetch:
-        asked = honest_ask(self, *more)
-        return asked._replace(last_epoch=-1) if compared.get(id(self)) == self.leader else asked
-
-    def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: bytes) -> None:
-        if answer.diverging is None:
-            compared[id(self)] = self.leader
-        honest_take(self, asked, answer, records)
-
-    honest_ask, honest_take = Replica.ask, Replica.take
-    patch.setattr(Replica, "ask", ask)
-    patch.setattr(Replica, "take", take)
-
-
 def _kafka_14704(patch: Patch) -> None:
     """A follower takes over the leader's high watermark, and cuts then."""
 
-    def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: bytes) -> None:
+    def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: Buffer) -> None:
         is_ours = self.progress is None and asked.leader_epoch == self.leader_epoch
         if is_ours and answer.high_watermark > self.log.high_watermark:
             self.log.update_high_watermark(answer.high_watermark)
@@ -180,17 +182,6 @@ def _kafka_9196(patch: Patch) -> None:
 
     honest = Log._roll
     patch.setattr(Log, "_roll", roll)
-
-
-def _kafka_5634(patch: Patch) -> None:
-    """Retention deletes what is not committed yet."""
-
-    def expired(facts: Sequence[Any], *, high_watermark: int, **more: Any) -> object:
-        del high_watermark
-        return honest(facts, high_watermark=1 << 60, **more)
-
-    honest = retention.expired_segments
-    patch.setattr(retention, "expired_segments", expired)
 
 
 def _kafka_16541(patch: Patch) -> None:
@@ -249,16 +240,6 @@ def _any_life(patch: Patch) -> None:
     patch.setattr(Replica, "apply", apply)
 
 
-def _kafka_2729(patch: Patch) -> None:
-    """A change whose answer was lost counts as refused, and the version is never read again."""
-
-    def read_again(self: Leadership, number: int, progress: Progress) -> None:
-        del self, number
-        progress.refused()
-
-    patch.setattr(Leadership, "_read_again", read_again)
-
-
 def _kafka_13091(patch: Patch) -> None:
     """Who is about to leave the ISR does not count any more."""
 
@@ -272,13 +253,16 @@ def _kafka_13091(patch: Patch) -> None:
 def _kafka_6082(patch: Patch) -> None:
     """Whoever writes a partition's state overwrites what others have written."""
 
-    def cas(self: Store, name: str, value: object, version: int) -> int:
-        del version
-        if name not in self.values:
-            raise RefusedError(name)
-        return self._set(name, value)
+    async def commit(self: VirtualStore, steps: Sequence[CommitStep]) -> Versions:
+        return await honest(self, [_without_version(step) for step in steps])
 
-    patch.setattr(Store, "cas", cas)
+    honest = VirtualStore.commit
+    patch.setattr(VirtualStore, "commit", commit)
+
+
+def _without_version(step: CommitStep) -> CommitStep:
+    is_state = isinstance(step, Change) and step.name.startswith(f"{PARTITIONS}/") and step.version >= 0
+    return step._replace(version=ANY_VERSION) if is_state else step
 
 
 def _unknown_ends(patch: Patch) -> None:
@@ -334,24 +318,20 @@ def _proposal_is_written(patch: Patch) -> None:
 
 def _epoch_of_last_life(patch: Patch) -> None:
     """A broker that is restarted fetches in the epoch of its last life."""
-    last: dict[Node, tuple[Member | None, dict[str, tuple[Any, int]]]] = {}
+    last: dict[str, Member] = {}
 
-    def start(self: Node) -> None:
-        if not self.is_up:
-            me, values = last.get(self, (None, {}))
-            honest(self)
-            if me is not None and self.node_id in self.world.faults.away:
-                self.me, self.values, self.before = me, dict(values), set()
-                self._apply_all()
-                self.readers.look_all()
+    async def register(self: Membership) -> bool:
+        former = last.get(self._name)
+        if former is not None and self.me is None:
+            self.me = former
+            self.confirmed()
+        is_done = await honest(self)
+        if self.me is not None:
+            last[self._name] = self.me
+        return is_done
 
-    def end(self: Node) -> None:
-        last[self] = self.me, self.values
-        honest_end(self)
-
-    honest, honest_end = Node.start, Node._end
-    patch.setattr(Node, "start", start)
-    patch.setattr(Node, "_end", end)
+    honest = Membership._register
+    patch.setattr(Membership, "_register", register)
 
 
 def _one_vouches(patch: Patch) -> None:
@@ -395,17 +375,17 @@ def _full_for_ever(patch: Patch) -> None:
 
 def _any_generation(patch: Patch) -> None:
     """A broker takes a store that is older than what it has seen."""
-    patch.setattr(store, "check_store", lambda *_, **__: None)
+    patch.setattr(broker_storage, "check_store", lambda *_, **__: None)
 
 
 def _accepted_as_it_is(patch: Patch) -> None:
     """An accepted store names the leaders and the ISRs that it had."""
-    patch.setattr(store, "undecided", lambda state, epoch: replace(state, leader=NO_LEADER, leader_epoch=epoch))
+    patch.setattr(backup, "undecided", lambda state, epoch: replace(state, leader=NO_LEADER, leader_epoch=epoch))
 
 
 def _same_epochs(patch: Patch) -> None:
     """An older store that is accepted twice gets the same leader epochs."""
-    patch.setattr(store, "later_epoch", lambda leader_epoch, _: leader_epoch + (1 << 20))
+    patch.setattr(backup, "later_epoch", lambda leader_epoch, _: leader_epoch + (1 << 20))
 
 
 def _any_removal(patch: Patch) -> None:
@@ -417,7 +397,8 @@ def _any_removal(patch: Patch) -> None:
 
 def _any_format(patch: Patch) -> None:
     """A broker joins whatever the cluster's format is."""
-    patch.setattr(store, "check_format", lambda *_: None)
+    honest = formats.check_format
+    patch.setattr(membership, "check_format", lambda found, _: honest(found, Formats(0, 1 << 30)))
 
 
 def _formats_of_some(patch: Patch) -> None:
@@ -428,11 +409,14 @@ def _formats_of_some(patch: Patch) -> None:
 def _mark_is_replaced(patch: Patch) -> None:
     """A broker marks a directory as its own before it has asked whose it is."""
 
-    def check_owner(self: Disk, cluster_id: str, node_id: int) -> None:
-        for path, mark in read_marks(self.fs, PATHS).items():
-            write_mark(self.fs, path, mark._replace(cluster_id=cluster_id, node_id=node_id))
+    async def open_in_cluster(self: StorageOpener, node_id: int) -> BrokerStorage:
+        fs = self._ground.fs
+        for path, mark in read_marks(fs, self._config.data_dirs).items():
+            write_mark(fs, path, mark._replace(node_id=node_id, cluster_id=self._cluster_id or mark.cluster_id))
+        return await honest(self, node_id)
 
-    patch.setattr(Disk, "check_owner", check_owner)
+    honest = StorageOpener._open_in_cluster
+    patch.setattr(StorageOpener, "_open_in_cluster", open_in_cluster)
 
 
 def _emptied_disk(patch: Patch) -> None:
@@ -472,14 +456,17 @@ def _unflushed_leader(patch: Patch) -> None:
 
 def _unflushed_follower(patch: Patch) -> None:
     """A follower fetches from its new end before that is flushed, though ``flush.messages`` asks for that."""
-    patch.setattr(Reader, "_has_to_flush", lambda *_: False)
+
+    async def flush(_: Fetcher) -> None:
+        pass
+
+    patch.setattr(Fetcher, "_flush", flush)
 
 
 _ELECTIONS = {"expire_every": 700, "store_slow": 0.0, "prefer_every": 300}
-_LATE = {"slow": 0.1, "pause_every": 1_500, "expire_every": 700, "loss": 0.0}
 _OPERATED = Scenario(min_insync=1, operators=True)
 _TAMPERED = {"tamper_every": 1_500, "stop_every": 3_000, "blackout_every": 0, "choose_every": 0}
-_DARK = {"blackout_every": 1_500, "tamper_every": 0, "choose_every": 0, "crash_every": 700, "store_slow": 0.4}
+_DARK = {"blackout_every": 1_500, "tamper_every": 0, "choose_every": 0, "crash_every": 700, "store_slow": 0.05}
 _FLUSHED = Scenario(operators=True, flushed=True)
 _BLACK = {"blackout_every": 900, "tamper_every": 0, "choose_every": 0, "crash_every": 0}
 _RETAINED = Scenario(retention=True)
@@ -487,52 +474,52 @@ _AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
 _ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
 _ONE_REPLICA = Scenario(replicas=1, min_insync=1, operators=True)
 _ONE_IS_ENOUGH = Scenario(min_insync=1)
+_GROUPS = Scenario(groups=True)
+_UNCLEAN = Scenario(unclean=True)
+_SHRINKING = {"store_slow": 0.1, "pause_every": 1_000, "cut_every": 2_000}
 _PUT_BACK = {"put_back_every": 2_000, "blackout_every": 0, "choose_every": 0}
 _MOVED = {"put_back_every": 2_000, "reassign_every": 1_200, "blackout_every": 0, "choose_every": 0, "store_slow": 0.0}
 _INSTALLED = {"install_every": 1_500}
 _FULL = {"fill_every": 2_000}
 
 BUGS = (
-    Bug("B-1", "KIP-101", _kip_101),
-    Bug("B-2", "KIP-279", _kip_279),
-    Bug("B-3", "KIP-320", _kip_320, seed=70, rates=_LATE),
+    Bug("B-1", "KIP-101", _kip_101, seed=3),
+    Bug("B-2", "KIP-279", _kip_279, seed=25, rates=_ELECTIONS),
+    Bug("B-3", "KIP-320", _kip_320, seed=17, rates=_AWAY),
     Bug("B-4", "KAFKA-7128", _kafka_7128),
-    Bug("B-5", "KAFKA-7415", _kafka_7415, seed=42, rates=_ELECTIONS),
-    Bug("B-6", "KAFKA-7164", _kafka_7164, seed=4, rates={"expire_every": 1_500, "crash_every": 2_500}),
-    Bug("B-7", "KAFKA-14704", _kafka_14704, seed=1),
+    Bug("B-5", "KAFKA-7415", _kafka_7415, rates=_ELECTIONS),
+    Bug("B-7", "KAFKA-14704", _kafka_14704, seed=2),
     Bug("B-7", "KAFKA-13141", _kafka_13141),
-    Bug("B-8", "KAFKA-10706", _kafka_10706, seed=4),
-    Bug("B-9", "KAFKA-9491", _kafka_9491, seed=556),
-    Bug("B-9", "KAFKA-9196", _kafka_9196),
-    Bug("B-9", "KAFKA-5634", _kafka_5634, seed=3, scenario=_RETAINED),
-    Bug("B-11", "KAFKA-16541", _kafka_16541, rates={"power_every": 1_500, "expire_every": 1_500}),
-    Bug("B-12", "KIP-966", _kip_966),
+    Bug("B-8", "KAFKA-10706", _kafka_10706, seed=6),
+    Bug("B-9", "KAFKA-9491", _kafka_9491, seed=8, scenario=_UNCLEAN),
+    Bug("B-9", "KAFKA-9196", _kafka_9196, seed=3),
+    Bug("B-11", "KAFKA-16541", _kafka_16541, seed=19, rates={"power_every": 1_500, "expire_every": 1_500}),
+    Bug("B-12", "KIP-966", _kip_966, seed=1),
     Bug("B-12", "last-replica", _last_replica, seed=2),
-    Bug("B-13", "lost-pages", _lost_pages, seed=87),
-    Bug("B-13", "same-boot", _same_boot, seed=1),
-    Bug("B-13", "KIP-380", _any_life),
-    Bug("B-14", "KAFKA-2729", _kafka_2729, seed=104, rates={"store_lost": 0.2, "store_slow": 0.5}),
-    Bug("B-15", "KAFKA-6082", _kafka_6082, seed=4),
-    Bug("B-16", "KAFKA-13091", _kafka_13091, seed=9),
+    Bug("B-13", "lost-pages", _lost_pages, seed=13),
+    Bug("B-13", "same-boot", _same_boot, seed=5),
+    Bug("B-13", "KIP-380", _any_life, seed=2),
+    Bug("B-15", "KAFKA-6082", _kafka_6082, seed=46),
+    Bug("B-16", "KAFKA-13091", _kafka_13091, seed=9, rates=_SHRINKING),
     Bug("", "unknown-ends", _unknown_ends),
-    Bug("", "emptied-disk", _emptied_disk, seed=4, scenario=_OPERATED, rates=_TAMPERED),
-    Bug("", "former-life", _former_life, seed=63, scenario=_OPERATED, rates=_DARK),
-    Bug("", "former-copy", _former_copy, seed=0, scenario=_OPERATED, rates=_TAMPERED),
-    Bug("", "unflushed-leader", _unflushed_leader, seed=409, scenario=_FLUSHED, rates=_BLACK),
+    Bug("", "emptied-disk", _emptied_disk, seed=11, scenario=_OPERATED, rates=_TAMPERED),
+    Bug("", "former-life", _former_life, scenario=_OPERATED, rates=_DARK),
+    Bug("", "former-copy", _former_copy, seed=11, scenario=_OPERATED, rates=_TAMPERED),
+    Bug("", "unflushed-leader", _unflushed_leader, scenario=_FLUSHED, rates=_BLACK),
     Bug("", "unflushed-follower", _unflushed_follower, scenario=_FLUSHED, rates=_BLACK),
     Bug("", "full-is-broken", _full_is_broken, rates=_FULL),
-    Bug("", "full-is-absent", _full_is_absent, seed=121, rates=_FULL),
+    Bug("", "full-is-absent", _full_is_absent, seed=1, rates={"fill_every": 1_000, "crash_every": 800}),
     Bug("", "full-for-ever", _full_for_ever, rates=_FULL),
     Bug("", "any-generation", _any_generation, scenario=_OPERATED, rates=_PUT_BACK),
-    Bug("", "accepted-as-it-is", _accepted_as_it_is, seed=17, scenario=_OPERATED, rates=_PUT_BACK),
-    Bug("", "same-epochs", _same_epochs, scenario=_OPERATED, rates=_PUT_BACK),
-    Bug("", "any-removal", _any_removal, seed=5, scenario=_ONE_REPLICA, rates=_MOVED),
-    Bug("", "any-format", _any_format, seed=2, rates=_INSTALLED),
+    Bug("", "accepted-as-it-is", _accepted_as_it_is, scenario=_OPERATED, rates=_PUT_BACK),
+    Bug("", "same-epochs", _same_epochs, seed=26, scenario=_OPERATED, rates=_PUT_BACK),
+    Bug("", "any-removal", _any_removal, seed=23, scenario=_ONE_REPLICA, rates=_MOVED),
+    Bug("", "any-format", _any_format, seed=1, rates=_INSTALLED),
     Bug("", "formats-of-some", _formats_of_some, rates=_INSTALLED),
     Bug("", "mark-is-replaced", _mark_is_replaced, scenario=_OPERATED, rates={"mistake_every": 1_000}),
-    Bug("", "same-epoch-again", _same_epoch_again, seed=24),
-    Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=3, rates=_AWAY),
-    Bug("B-17", "proposal-is-written", _proposal_is_written, scenario=_ONE_IS_ENOUGH, rates=_AWAY),
-    Bug("B-17", "epoch-of-last-life", _epoch_of_last_life, seed=8, rates=_AWAY),
-    Bug("B-17", "one-vouches", _one_vouches, seed=28, scenario=_ONE_IS_ENOUGH, rates=_ONLY_AWAY),
+    Bug("", "same-epoch-again", _same_epoch_again, seed=1, rates={"crash_every": 600}),
+    Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=7, rates=_AWAY),
+    Bug("B-17", "proposal-is-written", _proposal_is_written, seed=23, scenario=_ONE_IS_ENOUGH, rates=_AWAY),
+    Bug("B-17", "epoch-of-last-life", _epoch_of_last_life, rates=_AWAY),
+    Bug("B-17", "one-vouches", _one_vouches, seed=19, scenario=_GROUPS, rates=_ONLY_AWAY),
 )
