@@ -182,6 +182,7 @@ class Transactions:
         version = self.rng.randrange(6)
         named, committed = self._named(producer), self.rng.random() < 0.6
         real, _ = self.settle(ApiKey.END_TXN, version, **named, committed=committed)
+        self.settle_states([producer.id])  # until the marker is there, a former epoch's batch may be a duplicate
         is_own = named["producer_id"] == producer.ref
         if version >= 5 and real.error_code == 0 and is_own:
             producer.now_at(real.producer_epoch)
