@@ -117,11 +117,20 @@ SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "export": Command("spark.export", "Write the new records of topics as Parquet, exactly once."),
 }
 
+TRANSACTIONS_COMMANDS: Final[Mapping[str, Command]] = {
+    "list": Command("cluster.transactions", "List transactional ids and their states.", "list_transactions"),
+    "describe": Command("cluster.transactions", "Show a transaction and its partitions.", "describe_transaction"),
+    "describe-producers": Command("cluster.transactions", "Show the producers of a partition.", "describe_producers"),
+    "find-hanging": Command("cluster.transactions", "Find transactions that nothing will end.", "find_hanging"),
+    "abort": Command("cluster.transactions", "End a hanging transaction in a partition.", "abort_transaction"),
+}
+
 GROUPS: Final[Mapping[str, CommandGroup]] = {
     "topics": CommandGroup("Topics of a cluster (needs seglog[client]).", TOPICS_COMMANDS),
     "configs": CommandGroup("Configurations of topics and brokers.", CONFIGS_COMMANDS),
     "groups": CommandGroup("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
     "records": CommandGroup("Delete records of topics.", RECORDS_COMMANDS),
+    "transactions": CommandGroup("Transactions: states, partitions, hanging ones.", TRANSACTIONS_COMMANDS),
     "leaders": CommandGroup("Elect leaders of partitions.", LEADERS_COMMANDS),
     "partitions": CommandGroup("Reassign the replicas of partitions.", PARTITIONS_COMMANDS),
     "cluster": CommandGroup("Run, check, grow and shrink a cluster of brokers.", CLUSTER_COMMANDS),

@@ -1,0 +1,190 @@
+"""Transactions of a cluster over Kafka's protocol: what kafka-transactions asks and does (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from seglog.client.admin import describe_code
+from seglog.client.cluster import ClusterAdmin
+from seglog.cluster.reassignment_plan import Place
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import RequestFailedError
+from seglog.protocol.apis import ApiKey
+
+_TRANSACTION: Final = 1
+"""The type of key in FindCoordinator."""
+_OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+_NO_START: Final = -1
+
+
+class TransactionListing(NamedTuple):
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """``start_ms`` is -1 without a transaction; it is milliseconds since 1970."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int
+    partitions: tuple[Place, ...]
+
+
+class ActiveProducer(NamedTuple):
+    """What the leader of a partition knows of a producer. ``transaction_start`` is the first offset of its open
+    transaction, None without one."""
+
+    place: Place
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    transaction_start: int | None
+
+
+class TransactionAdmin(ClusterAdmin):
+    """Use as a context manager, in one thread. `RequestFailedError` names the broker or transactional id."""
+
+    def list_transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Those of all brokers that match every filter."""
+        asked = {
+            "state_filters": states,
+            "producer_id_filters": producer_ids,
+            "duration_filter": longer_than_ms,
+            "transactional_id_pattern": pattern,
+        }
+        found = []
+        for node in sorted(self._brokers()):
+            answer = self._at(self._address(node)).ask(ApiKey.LIST_TRANSACTIONS, asked)
+            _check(answer.error_code, f"transactions of broker {node}")
+            if answer.unknown_state_filters:
+                raise RequestFailedError(f"{', '.join(answer.unknown_state_filters)}: no such state of a transaction")
+            found += [
+                TransactionListing(one.transactional_id, node, one.producer_id, one.transaction_state)
+                for one in answer.transaction_states
+            ]
+        return found
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        contents = {"key": transactional_id, "key_type": _TRANSACTION, "coordinator_keys": (transactional_id,)}
+        answer = self._first.ask(ApiKey.FIND_COORDINATOR, contents)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        _check(found.error_code, f"coordinator of transactional id {transactional_id}")
+        answer = self._at(self._address(found.node_id)).ask(
+            ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": (transactional_id,)}
+        )
+        (one,) = answer.transaction_states
+        _check(one.error_code, f"transactional id {transactional_id}")
+        return TransactionDescription(
+            transactional_id,
+            found.node_id,
+            one.producer_id,
+            one.producer_epoch,
+            one.transaction_state,
+            one.transaction_timeout,
+            one.transaction_start_time,
+            tuple(sorted((topic.topic, number) for topic in one.topics for number in topic.partitions)),
+        )
+
+    def producers(self, places: Iterable[Place], broker: int | None = None) -> list[ActiveProducer]:
+        """The producers of partitions, as their leaders know them, or ``broker``."""
+        wanted = set(places)
+        by_node: dict[int, dict[str, list[int]]] = {}
+        for one in self._partitions(sorted({topic for topic, _ in wanted})):
+            if one.place in wanted:
+                wanted.discard(one.place)
+                node = one.leader if broker is None else broker
+                if node is None:
+                    raise RequestFailedError(f"topic {one.topic}, partition {one.number} has no leader now")
+                by_node.setdefault(node, {}).setdefault(one.topic, []).append(one.number)
+        if wanted:
+            topic, number = min(wanted)
+            raise RequestFailedError(f"there is no partition {number} of topic {topic}")
+        found = []
+        for node, topics in sorted(by_node.items()):
+            asked = [{"name": name, "partition_indexes": numbers} for name, numbers in sorted(topics.items())]
+            answer = self._at(self._address(node)).ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": asked})
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    _check(partition.error_code, f"topic {topic.name}, partition {partition.partition_index}")
+                    found += [
+                        ActiveProducer(
+                            (topic.name, partition.partition_index),
+                            one.producer_id,
+                            one.producer_epoch,
+                            one.coordinator_epoch,
+                            one.last_sequence,
+                            one.last_timestamp,
+                            None if one.current_txn_start_offset == _NO_START else one.current_txn_start_offset,
+                        )
+                        for one in partition.active_producers
+                    ]
+        return found
+
+    def hanging(self, places: Iterable[Place], *, older_than_ms: int, now_ms: int) -> list[ActiveProducer]:
+        """Open transactions whose producer was last heard of so long ago, and which no coordinator will end: it has no
+        open transaction of this producer with this partition."""
+        late = [
+            one
+            for one in self.producers(places)
+            if one.transaction_start is not None and now_ms - one.last_timestamp > older_than_ms
+        ]
+        if not late:
+            return []
+        ids = {one.producer_id: one.transactional_id for one in self.list_transactions()}
+        return [one for one in late if not self._is_coordinated(one, ids.get(one.producer_id))]
+
+    def _is_coordinated(self, producer: ActiveProducer, transactional_id: str | None) -> bool:
+        if transactional_id is None:
+            return False
+        found = self.describe_transaction(transactional_id)
+        is_same = found.producer_id == producer.producer_id and found.state in _OPEN
+        return is_same and producer.place in found.partitions
+
+    def abort(self, producer: ActiveProducer) -> None:
+        """Write the marker that ends the producer's transaction in this partition."""
+        topic, number = producer.place
+        leaders = {one.place: one.leader for one in self._partitions([topic])}
+        leader = leaders.get(producer.place)
+        if leader is None:
+            raise RequestFailedError(f"topic {topic}, partition {number} has no leader now")
+        marker = {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "coordinator_epoch": max(producer.coordinator_epoch, 0),
+            "transaction_result": False,
+            "topics": [{"name": topic, "partition_indexes": [number]}],
+            "transaction_version": 0,
+        }
+        answer = self._at(self._address(leader)).ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]})
+        for found in answer.markers[0].topics[0].partitions:
+            _check(found.error_code, f"topic {topic}, partition {number}")
+
+    def all_places(self, topics: Collection[str] | None, broker: int | None) -> list[Place]:
+        """The partitions of topics, or of all, that have a leader; only those that ``broker`` leads."""
+        return [
+            one.place
+            for one in self._partitions(topics)
+            if one.leader is not None and (broker is None or one.leader == broker)
+        ]
+
+
+def _check(code: int, what: str) -> None:
+    if code != ErrorCode.NONE:
+        raise RequestFailedError(f"{what}: {describe_code(code)}")
