@@ -42,7 +42,7 @@ _NOT_KEPT: Final = 0
 """The session id of a follower without a session."""
 
 
-class _Watched:
+class _SessionPartition:
     """A partition of a session; it is among the followers of its replica."""
 
     __slots__ = ("key", "replica", "session")
@@ -89,7 +89,7 @@ class _FollowerSession:
         self.known: dict[PartitionKey, KnownOffsets] = {}
         self.touched: dict[PartitionKey, None] = {}
         self.unread = 0
-        self.watched: dict[PartitionKey, _Watched] = {}
+        self.watched: dict[PartitionKey, _SessionPartition] = {}
         self.waiter: GrowthWaiter | None = None
 
     def update(
@@ -115,7 +115,7 @@ class _FollowerSession:
             return
         self._unwatch(key)
         if isinstance(replica, Replica):
-            watched = self.watched[key] = _Watched(self, key, replica)
+            watched = self.watched[key] = _SessionPartition(self, key, replica)
             replica.followers[watched] = None
 
     def _unwatch(self, key: PartitionKey) -> None:

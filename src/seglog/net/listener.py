@@ -111,7 +111,9 @@ class Listener:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _keep_alive(raw, self._keepalive)
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: _Accepted(self.address.name, peer, self._handler, quotas), raw)
+        await loop.connect_accepted_socket(
+            lambda: _QuotaConnection(self.address.name, peer, self._handler, quotas), raw
+        )
 
     def _say(self, what: str, about: object) -> None:
         """Log at most once a minute, or clients could fill the log."""
@@ -174,7 +176,7 @@ def _keep_alive(raw: socket.socket, keepalive: Keepalive) -> None:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, keepalive.questions)
 
 
-class _Accepted(ClientConnection):
+class _QuotaConnection(ClientConnection):
     """A connection that counts in the quotas."""
 
     def __init__(self, listener: str, peer: str, handler: FrameHandler, quotas: ConnectionQuotas) -> None:

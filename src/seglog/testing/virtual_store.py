@@ -49,7 +49,7 @@ class Fate(NamedTuple):
     is_answered: bool = True
 
 
-class _Lease:
+class _ServerLease:
     """What the server knows of a session."""
 
     __slots__ = ("expires", "seconds")
@@ -82,7 +82,7 @@ class VirtualServer:
         self._fate = fate
         self._delay = delay
         self._clients: dict[VirtualStore, None] = {}
-        self._leases: dict[VirtualSession, _Lease] = {}
+        self._leases: dict[VirtualSession, _ServerLease] = {}
 
     # Values
 
@@ -154,7 +154,7 @@ class VirtualServer:
         return list(self._leases)
 
     def begin(self, session: VirtualSession, seconds: float) -> None:
-        self._leases[session] = _Lease(seconds, self.world.now)
+        self._leases[session] = _ServerLease(seconds, self.world.now)
         self.world.after(seconds, lambda: self._expire(session))
 
     def renew(self, session: VirtualSession) -> bool:

@@ -8,7 +8,7 @@ from seglog.core.config import LogConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.records.compression import Codec
 from seglog.spark.options.write_options import (
-    Transaction,
+    AppTransaction,
     WriteOptions,
     check_columns,
     check_mode,
@@ -57,7 +57,7 @@ def test_everything() -> None:
         num_partitions=4,
         create_topics={"a": 2, "b": None},
         topic_config={"segment.bytes": "1048576", "cleanup.policy": "compact"},
-        transaction=Transaction(application="nightly", version=20130107),
+        transaction=AppTransaction(application="nightly", version=20130107),
         allow_foreign=True,
         linger_seconds=0,
         ignored=("kafka.acks", "kafka.bootstrap.servers"),

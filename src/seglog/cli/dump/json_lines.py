@@ -32,7 +32,7 @@ from seglog.storage.log.producers import decode_snapshot
 from seglog.storage.log.reads import AbortedFilter
 from seglog.storage.log.transaction_index import decode_aborted
 from seglog.storage.offline.batch_reading import Chunk, read_chunks
-from seglog.storage.offline.transaction_state import TransactionState, read_transactions
+from seglog.storage.offline.transaction_state import ReadCommittedState, read_transactions
 
 _Fields = dict[str, object]
 
@@ -181,7 +181,7 @@ class _RecordDump:
         self._fs = fs
         self._out = out
         self._read_committed = read_committed
-        self._known: dict[str, TransactionState] = {}
+        self._known: dict[str, ReadCommittedState] = {}
         self.damage = 0
 
     def log(self, path: str) -> None:
@@ -198,9 +198,9 @@ class _RecordDump:
         except CorruptError as error:
             self._report(error.at(file=path))
 
-    def _bounds(self, directory: str) -> TransactionState:
+    def _bounds(self, directory: str) -> ReadCommittedState:
         if not self._read_committed:
-            return TransactionState((), None)
+            return ReadCommittedState((), None)
         if directory not in self._known:
             self._known[directory] = read_transactions(self._fs, directory)
         return self._known[directory]

@@ -35,7 +35,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class AppTransaction:
     """A job's name in the ledger. An application's versions are adopted once each, in ascending order."""
 
     application: str
@@ -60,7 +60,7 @@ class WriteOptions:
     num_partitions: int | None
     create_topics: Mapping[str, int | None]
     topic_config: Mapping[str, str]
-    transaction: Transaction | None
+    transaction: AppTransaction | None
     allow_foreign: bool
     linger_seconds: int | None
     ignored: tuple[str, ...]
@@ -235,10 +235,10 @@ def _compression(values: Mapping[str, Any]) -> tuple[Codec | None, int | None]:
     return codec, level
 
 
-def _transaction(values: Mapping[str, Any]) -> Transaction | None:
+def _transaction(values: Mapping[str, Any]) -> AppTransaction | None:
     given = [name for name in ("txnAppId", "txnVersion") if name in values]
     if not given:
         return None
     if len(given) == 1:
         raise InvalidConfigError(f"option {given[0]} has no effect alone: set both txnAppId and txnVersion")
-    return Transaction(application=values["txnAppId"], version=values["txnVersion"])
+    return AppTransaction(application=values["txnAppId"], version=values["txnVersion"])

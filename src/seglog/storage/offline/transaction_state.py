@@ -18,19 +18,19 @@ from seglog.storage.log.transaction_index import AbortedTxn, decode_aborted
 from seglog.storage.offline.batch_reading import read_chunks
 
 
-class TransactionState(NamedTuple):
+class ReadCommittedState(NamedTuple):
     """The aborted transactions of a partition, and its last stable offset, None if it is the log's end."""
 
     aborted: tuple[AbortedTxn, ...]
     last_stable_offset: int | None
 
 
-def read_transactions(fs: Fs, partition: str, *, below: int = MAX_INT64) -> TransactionState:
+def read_transactions(fs: Fs, partition: str, *, below: int = MAX_INT64) -> ReadCommittedState:
     """Read all ``.txnindex`` files, the newest readable snapshot, and the headers of the batches behind that one.
 
     A transaction is open unless its marker lies below ``below``, a high watermark.
     """
-    return TransactionState(_aborted(fs, partition), _last_stable_offset(fs, partition, below))
+    return ReadCommittedState(_aborted(fs, partition), _last_stable_offset(fs, partition, below))
 
 
 def _files(fs: Fs, partition: str, kind: str) -> list[tuple[int, str]]:
