@@ -283,7 +283,7 @@ class Node:
         self.replicas.hidden = lambda replica: published[replica.directory].remove(replica)
 
     def _reader(self, leader: BrokerRegistration) -> LeaderReader:
-        from seglog.replication.fetcher import Fetcher, FetcherConfig  # a broker that is alone follows nobody
+        from seglog.replication.fetcher import Fetcher, FetcherConfig  # a broker without a cluster follows no other
 
         current = self.configuration.current
         fetching = FetcherConfig._make(getattr(current, name) for name in FetcherConfig._fields)

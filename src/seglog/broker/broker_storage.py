@@ -46,7 +46,7 @@ _FIRST_START_PATIENCE_MS: Final = 18_000
 
 
 class BrokerStorage(NamedTuple):
-    """What `StorageOpener` opened. ``tasks`` close it."""
+    """Opened by `StorageOpener`, closed by ``tasks``."""
 
     store: MetadataStore
     directories: LogDirs

@@ -1,4 +1,4 @@
-"""What a broker of a cluster serves beyond its own clients: followers, consumers that a nearer replica can serve
+"""Served by a broker of a cluster beside its own clients: followers, consumers that a nearer replica can serve
 (KIP-392), and clients that must ask another leader (KIP-951)."""
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class _SessionPartition:
 
 
 class _FollowerSession:
-    """What one broker follows here. Its next request reads the ``touched`` partitions, in this order; they have grown
-    by ``unread`` bytes since they were read."""
+    """The partitions that one broker follows here. Its next request reads the ``touched`` partitions, in this order;
+    they have grown by ``unread`` bytes since they were read."""
 
     __slots__ = (
         "answered_ms",

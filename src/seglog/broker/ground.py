@@ -1,4 +1,4 @@
-"""What a broker needs beside the `Ground` of every layer: listeners, and the metadata store."""
+"""A broker's surroundings beside the `Ground` of every layer: listeners, and the metadata store."""
 
 from __future__ import annotations
 

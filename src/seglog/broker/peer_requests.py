@@ -1,5 +1,5 @@
-"""What this broker asks other brokers of its cluster for transactions: to write markers, and whether a partition is in
-a transaction. One connection to each, opened when it is needed."""
+"""Requests to other brokers of the cluster for transactions: write markers, add or verify partitions. Each broker gets
+one connection, opened with the first request."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Produce:
         self, frame: memoryview, body: int, context: RequestContext
     ) -> ProduceReply | Coroutine[Any, Any, bytes | None]:
         """The response's body, or a wait for it, for which the frame is not needed; None with acks=0, which is not
-        answered. A coroutine where the coordinator of a transaction has to be asked first: it needs the frame.
+        answered. A coroutine if the coordinator of a transaction must answer first: it needs the frame.
 
         `InvalidRequestError` closes the connection: a producer with acks=0 learns of an error in no other way.
         """

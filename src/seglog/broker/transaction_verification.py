@@ -1,5 +1,5 @@
-"""Is this partition a part of the producer's open transaction? Asked before the first batch of a transaction is
-appended, so that no write of a dead producer opens a transaction that nobody will end (KIP-890)."""
+"""Verifies with the coordinator that a partition is in the producer's open transaction, before the first batch of the
+transaction is appended. Without it a late write of a dead producer opens a transaction that never ends (KIP-890)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def verified(partitions: Sequence[TopicPartition], there: Collection[TopicPartit
 
 
 def _told(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
-    """What the producer gets: on NOT_ENOUGH_REPLICAS it tries again."""
+    """The producer's code. It retries on NOT_ENOUGH_REPLICAS."""
     if code in _RETRIABLE:
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if code is ErrorCode.PRODUCER_FENCED:

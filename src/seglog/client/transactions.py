@@ -39,7 +39,7 @@ class TransactionDescription(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """What the leader of a partition knows of a producer. ``transaction_start`` is the first offset of its open
+    """A producer as the leader of a partition knows it. ``transaction_start`` is the first offset of its open
     transaction, None without one."""
 
     place: Place

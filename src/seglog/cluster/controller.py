@@ -97,7 +97,7 @@ class Controller:
         self._keys: set[Key] = set()
         self._topics: set[str] = set()
         self._is_all = True
-        """What to decide next: ``_keys``, the partitions of ``_topics``, or everything."""
+        """The scope of the next decision: ``_keys``, the partitions of ``_topics``, or everything."""
 
     def resign(self) -> None:
         """Decide nothing until the session is certain and the store says that this broker is the controller."""

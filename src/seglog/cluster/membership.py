@@ -60,7 +60,7 @@ class NodeIdTakenError(StoreError):
 
 
 class BrokerInfo(NamedTuple):
-    """What this broker registers. ``listeners``: addresses by listener name; ``directories``: the ids of its log
+    """The registration of this broker. ``listeners``: addresses by listener name; ``directories``: the ids of its log
     directories; ``formats``: those that its release speaks."""
 
     node_id: int

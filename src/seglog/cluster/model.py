@@ -55,7 +55,7 @@ class Member(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a replica of a partition without a leader has, and how much of it it provably kept.
+    """The log of a replica of a partition without a leader, and how much of it was provably kept.
 
     ``epoch`` is the broker epoch of the report, which is void in any other. ``last_epoch`` is the leader epoch of the
     last batch; offsets are those of the log. ``directory`` is the id of the log directory.

@@ -59,7 +59,7 @@ _OPENINGS: Final = 100
 _PRIMARY_CODE: Final = 0xFF
 """The mask of a primary result code of SQLite, without its extension (``SQLITE_BUSY_SNAPSHOT``)."""
 MAX_DELETED: Final = 10_000
-"""Deleted names that are kept for watches. A watch that is further behind is told that anything may have changed."""
+"""Deleted names that are kept for watches. A watch that is further behind gets None: anything may have changed."""
 _TIDY_EVERY: Final = 64
 """Commits between two checks of the number of deleted names."""
 _POLL_SECONDS: Final = 0.03

@@ -26,13 +26,13 @@ _OF_APPENDS: Final[dict[int, ErrorCode]] = {
 
 
 def code_of_append(error: SeglogError) -> ErrorCode:
-    """What a client is told when a group's records could not be written (``CoordinatorOperationExceptionHelper``)."""
+    """The client's code if a coordinator's records could not be written (``CoordinatorOperationExceptionHelper``)."""
     return _OF_APPENDS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def code_of_outcome(outcome: int) -> ErrorCode:
-    """What a client is told of what became of its records, by `Partition.outcome`: what is committed stays so, also if
-    there are too few replicas in sync by now."""
+    """The client's code for an outcome of `Replica.outcome`: records that are committed stay so, even with too few
+    replicas in sync by now."""
     if outcome in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
         return ErrorCode.NONE
     return _OF_APPENDS.get(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)

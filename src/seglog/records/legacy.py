@@ -90,7 +90,7 @@ class LegacyMessage(NamedTuple):
 
 
 def read_message(data: Buffer, entry: Entry) -> LegacyMessage:
-    """The message at ``entry``. Raises `CorruptRecordError` if its sizes do not add up; the CRC is not looked at."""
+    """The message at ``entry``. Raises `CorruptRecordError` if its sizes do not add up; the CRC is not checked."""
     position, end = entry.position, entry.position + entry.size
     if not 0 <= entry.magic <= 1 or entry.size < _OVERHEAD[entry.magic] or end > len(data):
         raise CorruptRecordError(

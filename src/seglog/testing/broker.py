@@ -35,7 +35,7 @@ TEST_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "offsets.topic.num.partitions": "1",
     }
 )
-"""Where a broker for tests differs from one that serves: nobody waits for what a test does not wait for."""
+"""The configuration of a broker for tests: it waits for nothing that a test does not need."""
 
 
 class Runner(Protocol):
@@ -131,7 +131,7 @@ class Broker:
         self.is_running = True
 
     def stop(self) -> None:
-        """Stop as on SIGTERM. Data and port are kept for `start`; clients find that nobody answers."""
+        """Stop as on SIGTERM. Data and port are kept for `start`; clients get no answer."""
         if not self.is_running:
             return
         self.resume()
@@ -160,7 +160,7 @@ class Broker:
         self.start()
 
     def pause(self) -> None:
-        """Answer nobody, while connections stay open: what clients see of a machine that hangs."""
+        """Stop answering while connections stay open, as a machine that hangs."""
         self._check_running()
         if not self.is_paused:
             self._runner.pause()
@@ -190,7 +190,7 @@ class Broker:
         """Stop, and remove what is temporary. `start` begins anew, on another port."""
         try:
             if self.is_running and self.is_process and self._is_temporary:
-                self.kill()  # nobody will read what it would still write
+                self.kill()  # its output has no reader any more
             else:
                 self.stop()
         finally:
@@ -207,7 +207,7 @@ class Broker:
             raise BrokerError("the broker does not run: start() it first")
 
     def _keep_port(self) -> None:
-        """Hold the port while nobody listens there, so that no other process is given it: clients are refused. The
+        """Hold the port without listening, so that no other process gets it: clients are refused. The
         socket is bound and does not listen, which with SO_REUSEADDR leaves room for the broker's own."""
         host, _, port = self._bootstrap.rpartition(":")
         kept = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""What is done to a broker for tests from inside, on its event loop."""
+"""Changes to a broker for tests from inside, on its event loop."""
 
 from __future__ import annotations
 

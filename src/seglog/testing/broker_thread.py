@@ -77,7 +77,7 @@ class ThreadRunner:
             raise failure
 
     def _failure(self) -> SeglogError | OSError | None:
-        """What the thread has ended with."""
+        """The error that ended the thread."""
         return self._error
 
     def _run(self, config: BrokerConfig, topics: Mapping[str, int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """`seglog.core.clock.Clock` that stands still until it is told.
+    """`seglog.core.clock.Clock` that stands still until `advance`.
 
     >>> clock = ManualClock(1_000)
     >>> clock.advance(250)

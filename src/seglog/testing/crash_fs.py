@@ -96,7 +96,7 @@ class CrashFs:
     From then on every call raises it, also from other threads: the process is dead. With ``crash_at=None`` nothing
     crashes and `changes` tells how many there are to choose from. ``torn`` (0 to 1) is the share of a write that
     still reaches the file when the crash falls on it. ``before_change`` is called before each change: with a `MemoryFs`
-    inside it can look at what a power cut would leave there (`MemoryFs.after_crash`), without the program's death.
+    inside it can read what a power cut would leave there (`MemoryFs.after_crash`), without the program's death.
     """
 
     def __init__(

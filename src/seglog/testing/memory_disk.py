@@ -1,4 +1,4 @@
-"""What a disk remembers of files and directories after a power cut.
+"""Files and directories as a disk has them after a power cut.
 
 Every file and directory has two states: what programs see, and what is durable. In between stands the list of changes
 that were not fsynced. A crash keeps of that list what a disk may keep:

@@ -1,4 +1,4 @@
-"""A file system in memory that forgets what was not fsynced, fills up, and fails when it is told."""
+"""A file system in memory that forgets what was not fsynced, fills up, and fails on request."""
 
 from __future__ import annotations
 

@@ -53,5 +53,5 @@ def seglog_broker(seglog_session_broker: Broker) -> Broker:
 
 @pytest.fixture
 def seglog_bootstrap(seglog_broker: Broker) -> str:
-    """What ``bootstrap.servers`` is set to."""
+    """The value for ``bootstrap.servers``."""
     return seglog_broker.bootstrap

@@ -201,7 +201,7 @@ class Machine:
         self.on_down("all")
 
     def lose_power(self) -> None:
-        """What was not fsynced is gone, more or less."""
+        """Lose what was not fsynced, or a part of it."""
         self.world.note("power cut", self.host)
         if self.is_running:
             self._die(silence=3.0)

@@ -163,7 +163,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.thread_seconds = thread_seconds
         self.is_paused = False
         self.held: list[asyncio.Handle] = []
-        """What came due while it was paused."""
+        """Run what came due during the pause."""
         self._paused_until = 0.0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._last_words: deque[asyncio.Handle] = deque()
@@ -309,7 +309,7 @@ def _pass_on(done: asyncio.Task[T], to: asyncio.Future[T]) -> None:
     if done.cancelled():
         return
     error = done.exception()
-    if to.done():  # nobody waits any more
+    if to.done():  # its waiter has gone
         return
     if error is None:
         to.set_result(done.result())

@@ -69,7 +69,7 @@ class Network:
         return list(self._links.values())
 
     def bind(self, address: Address, loop: VirtualLoop, factory: Factory) -> None:
-        """OSError if somebody alive listens there."""
+        """OSError if a live process listens there."""
         before = self._bound.get(address)
         if before is not None and not before.loop.is_dead:
             raise OSError(f"{address} is taken")
@@ -79,7 +79,7 @@ class Network:
         self._bound.pop(address, None)
 
     async def connect(self, loop: VirtualLoop, factory: Factory, address: Address) -> asyncio.BaseProtocol:
-        """The protocol, connected. `ConnectionRefusedError` where nobody listens."""
+        """The protocol, connected. `ConnectionRefusedError` without a listener."""
         there, back = self.link(loop.name, address[0]), self.link(address[0], loop.name)
         done: asyncio.Future[asyncio.BaseProtocol] = loop.create_future()
 
@@ -130,7 +130,7 @@ class Network:
 
 def _fail(done: asyncio.Future[Any]) -> None:
     if not done.done():
-        done.set_exception(ConnectionRefusedError("nobody listens"))
+        done.set_exception(ConnectionRefusedError("no listener"))
 
 
 def _connected(done: asyncio.Future[asyncio.BaseProtocol], end: End, factory: Factory) -> None:

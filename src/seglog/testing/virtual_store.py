@@ -42,7 +42,7 @@ ADDRESS: Final = "virtual:store"
 
 
 class Fate(NamedTuple):
-    """What becomes of a call: ``seconds`` each way, or until the client gives up."""
+    """The fate of a call: ``seconds`` each way, or until the client gives up."""
 
     seconds: float
     is_applied: bool = True
@@ -50,7 +50,7 @@ class Fate(NamedTuple):
 
 
 class _ServerLease:
-    """What the server knows of a session."""
+    """A session as the server knows it."""
 
     __slots__ = ("expires", "seconds")
 
@@ -61,7 +61,7 @@ class _ServerLease:
 
 class VirtualServer:
     """The values, and who has leases and watches. ``fate`` says what becomes of each call of a host, ``delay`` how long
-    it takes until a client learns of a change; ``changed`` is told of each change of a value, in the order of commits,
+    it takes until a client learns of a change; ``changed`` gets each change of a value, in the order of commits,
     with the process that made it; None: the server itself, or an operator."""
 
     def __init__(
@@ -138,7 +138,7 @@ class VirtualServer:
         self.is_down = for_all
 
     def come_back(self) -> None:
-        """For all hosts. Who could not renew because nobody could has the time of a session for it."""
+        """For all hosts. Sessions that could not be renewed meanwhile get their whole time again."""
         if self.is_down:
             for lease in self._leases.values():
                 lease.expires = self.world.now + lease.seconds
@@ -165,7 +165,7 @@ class VirtualServer:
         return True
 
     def end(self, session: VirtualSession) -> None:
-        """What it has made goes."""
+        """Remove the values that belong to the session."""
         if self._leases.pop(session, None) is not None:
             gone = sorted(name for name, entry in self.entries.items() if entry.session is session)
             for name in gone:

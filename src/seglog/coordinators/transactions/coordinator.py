@@ -280,7 +280,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
         _log.info("the transaction of %s has timed out: it is aborted, its producer fenced", transactional_id)
 
     async def _expire(self) -> None:
-        """Delete ids that nobody has used for ``transactional.id.expiration.ms``."""
+        """Delete ids that were not used for ``transactional.id.expiration.ms``."""
         expiration_ms = self.settings.transactional_id_expiration_ms
         for context in [context for context in self._contexts.values() if context.is_loaded and context.is_led]:
             for transactional_id in list(context.shard.transactions):

@@ -86,7 +86,7 @@ class TransactionShard:
         version: int,
         now_ms: int,
     ) -> Transaction | None:
-        """AddPartitionsToTxn; None if nothing has to be written."""
+        """AddPartitionsToTxn; None if the log needs no record."""
         found = self.get(transactional_id)
         self._check_free(transactional_id)
         added = found.with_partitions(producer, partitions, version, now_ms)
@@ -120,7 +120,7 @@ class TransactionShard:
         return self._propose(found.fenced(version=version, new_producer_id=new_producer_id, now_ms=now_ms))
 
     def complete(self, transactional_id: str, now_ms: int) -> Transaction:
-        """What the transaction will be when all its markers are written. Raises `CoordinatorError` if it is being
+        """Propose the transaction as it is when all its markers are written. Raises `CoordinatorError` if it is being
         changed already."""
         self._check_free(transactional_id)
         return self._propose(self.transactions[transactional_id].completed(now_ms))

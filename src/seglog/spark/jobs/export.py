@@ -233,7 +233,7 @@ class _ExportRun:
 
 
 class _ExportPlan(NamedTuple):
-    """What a run reads. ``ids`` has the ids of the topics that have one; ``losses`` describes missing records."""
+    """The input of a run. ``ids`` has the ids of the topics that have one; ``losses`` describes missing records."""
 
     extents: Sequence[PartitionExtent]
     ranges: Mapping[TopicPartition, OffsetRange]

@@ -6,8 +6,8 @@
                          └──► effects on transactions ──fold──► what is open where a group of segments begins ──┘
 
 A part that is done again gives the same, so any of them may fail and be repeated. With the same round, `clean_part`
-writes byte for byte what the engine writes with a map that has room for all keys. Keys are told apart by 128 bits of
-SipHash under a key that is drawn for each round, as Kafka's cleaner does by MD5 without a second look at the keys: of n
+writes byte for byte what the engine writes with a map that has room for all keys. Keys are distinguished by 128 bits of
+SipHash under a key that is drawn for each round, as Kafka's cleaner does by MD5, without comparing the keys: of n
 keys two have the same hash with a probability of n²/2¹²⁹, 10⁻¹⁵ for half a trillion. Needs the extra ``fast``.
 """
 
@@ -55,7 +55,7 @@ class SourceStretch(NamedTuple):
 
 
 def as_rows(data: bytes) -> U64:
-    """What ``rows.tobytes()`` made, read-only."""
+    """The rows in the bytes of ``rows.tobytes()``, read-only."""
     return np.frombuffer(data, np.uint64).reshape(-1, ROW_WORDS)
 
 

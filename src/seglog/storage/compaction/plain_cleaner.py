@@ -268,7 +268,7 @@ class PlainFilter(BatchCleaner):
 
 
 def map_batch(data: Buffer, entry: Entry, start: int, offsets: Keys, transactions: Transactions) -> tuple[int, bool]:
-    """Put the keys of one batch into the map; (records looked at, whether the map was full before the last of them).
+    """Put the keys of one batch into the map; (records read, whether the map was full before the last of them).
 
     Left out are records before ``start`` (the first dirty offset), without a key, or of an aborted transaction
     (``Cleaner.buildOffsetMapForSegment``).

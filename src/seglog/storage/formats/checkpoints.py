@@ -86,7 +86,7 @@ def encode_id(value: UUID) -> str:
 
 
 def decode_id(text: str) -> UUID:
-    """The reverse; ValueError if ``text`` is no such id.
+    """The reverse; ValueError if ``text`` is not such an id.
 
     >>> decode_id("86Gyw9TlT2CBcYKTpLXG1w")
     UUID('f3a1b2c3-d4e5-4f60-8171-8293a4b5c6d7')

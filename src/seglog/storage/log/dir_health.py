@@ -1,4 +1,4 @@
-"""What a log shares with its directory: a place for slow work, the state of its disk, and room kept for a full disk."""
+"""Shared by a log and its directory: a place for slow work, the state of its disk, and room kept for a full disk."""
 
 from __future__ import annotations
 

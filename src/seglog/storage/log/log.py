@@ -391,7 +391,7 @@ class Log:
 
     def defer_flushes(self) -> None:
         """From now on an append does not wait for the flush that ``flush.messages`` asks for: who appends sees to it
-        (`needs_flush`) before anything above `flushed_end` is told."""
+        (`needs_flush`) before anything above `flushed_end` is acknowledged."""
         self._defers_flushes = True
 
     def flush(self, up_to: int | None = None) -> None:

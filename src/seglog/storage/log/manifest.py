@@ -18,7 +18,7 @@ their entries out first. So a crash leaves segments without an entry, and never 
 without one is judged as if there was no manifest. A later entry of the same base offset replaces an earlier one. An
 incomplete end is what a power cut leaves of an append, and is passed over.
 
-Whether another program has written to the partition is told by a second file, the witness
+A second file shows whether another program has written to the partition: the witness
 ``09223372036854775807.snapshot.deleted``: every Kafka, and every seglog that knows no manifest, deletes files of that
 suffix whenever it loads the partition, and before it does anything else. **The manifest is believed only while the
 witness is there.** Without it, all entries are forgotten and made anew. The witness is created after the manifest, so
@@ -96,7 +96,7 @@ class ManifestContent(NamedTuple):
 
 
 def decode_manifest(data: bytes, file: str | None = None) -> ManifestContent:
-    """`CorruptCheckpointError` if an entry is wrong and a later one is right: then it is no incomplete append."""
+    """`CorruptCheckpointError` if an entry is wrong and a later one is right: an incomplete append is the last one."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise CorruptCheckpointError("it does not begin with seglogmf", position=0, file=file)
     found: dict[int, SealedSegment] = {}

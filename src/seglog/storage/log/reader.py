@@ -1,6 +1,6 @@
 """All records of a log one after the other: across segments, without those of aborted transactions, with CRCs checked.
 
-A `RecordReader` is what a loop over `Log.read` has to be: it goes on behind control batches, behind transactions that
+A `RecordReader` does what a loop over `Log.read` must do: it continues after control batches, behind transactions that
 were aborted and behind gaps that compaction left, from the end of one segment into the next.
 """
 

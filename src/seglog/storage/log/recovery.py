@@ -1,7 +1,7 @@
 """Loading a partition: what a crash left is cleared, unflushed segments are checked, state is made anew.
 
 The rules of Kafka's ``LogLoader.java``, and one of our own (R5): a bad batch *below* what was flushed, or below the
-checkpointed high watermark, is no torn write but damage. Kafka would cut there and delete all that follows; we refuse
+checkpointed high watermark, is damage, not a torn write. Kafka would cut there and delete all that follows; we refuse
 the partition and name the tool that repairs it. What is cut above it is saved in the partition's ``.seglog``.
 """
 
@@ -115,7 +115,7 @@ def load_log(
     ``has_gaps``: compaction may have left some. Without, a segment that does not begin where the one before it ends is
     cut like a bad batch: a power cut can take the end of a segment at a batch's boundary and leave the next segment.
 
-    ``progress`` is told bytes checked and bytes to check. Raises `DamagedPartitionError` for damage below what was
+    ``progress`` gets bytes checked and bytes to check. Raises `DamagedPartitionError` for damage below what was
     flushed: then nothing was cut. Other errors: `CorruptCheckpointError` (leader epochs), `InvalidLogDirError` (a
     symbolic link), OSError.
     """

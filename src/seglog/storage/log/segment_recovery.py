@@ -70,7 +70,7 @@ def rescan(
 ) -> SegmentScan:
     """Walk through ``segment``. ``producers`` is the state at its base and follows the batches; so does ``epochs``.
 
-    Sets the segment's size to that of the good batches; the file keeps what is behind. ``progress`` is told how many
+    Sets the segment's size to that of the good batches; the file keeps what is behind. ``progress`` gets how many
     bytes were checked, every few MiB. Raises an `AppendError` where good batches contradict the producers' state.
     """
     walk = _RecoveryWalk(segment, producers, epochs, index_interval)

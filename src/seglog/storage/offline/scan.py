@@ -85,7 +85,7 @@ def scan(
     ``start`` and ``end`` (exclusive): offsets, or times with a time zone: a time stands for the first offset whose
     record has that timestamp or a later one, found by the time index as a consumer's ``offsetsForTimes`` does. Records
     before it may be later, and behind it earlier, where timestamps do not rise. A bound is for all partitions, or
-    ``{topic: {partition: bound}}``, where a partition that is not named has none; one outside of a log is no error.
+    ``{topic: {partition: bound}}``, where a partition that is not named has none; one outside of a log is not an error.
 
     ``isolation_level="read_committed"`` leaves out aborted transactions (``.txnindex``) and ends before the first open
     one; ``include_control`` gives transaction markers as rows too. A batch has at most ``batch_rows`` rows and about

@@ -77,7 +77,7 @@ class DirectoryState(NamedTuple):
     findings: Sequence[Finding]
 
     def context(self, fs: Fs, name: str) -> PartitionContext:
-        """What it knows of a partition. Checkpoints and the clean marker do not count for KRaft's own log."""
+        """The directory's state of a partition. Checkpoints and the clean marker do not count for KRaft's own log."""
         partition = parse_topic_partition(name)
         if partition is None:
             return PartitionContext(recent=self.recent)
