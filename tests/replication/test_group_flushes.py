@@ -13,7 +13,7 @@ import pytest
 
 from seglog.cluster.model import PartitionState, VersionedState
 from seglog.core.errors import LogDirOfflineError
-from seglog.core.ground import Ground, Lane
+from seglog.core.ground import Ground, Threads
 from seglog.core.types import TopicPartition
 from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.replica import COMMITTED, KAFKA_STORAGE_ERROR, Replica, ReplicaFetch
@@ -27,21 +27,18 @@ T = TypeVar("T")
 PARTITION = TopicPartition("t", 0)
 
 
-class HeldWorkers:
+class HeldWorkers(Threads):
     """Work waits until `let_go`. ``waiting`` counts it."""
 
     def __init__(self) -> None:
         self.waiting = 0
         self._may_go = asyncio.Semaphore(0)
 
-    async def run(self, act: Callable[[], T]) -> T:
+    async def run(self, act: Callable[[], T], /) -> T:
         self.waiting += 1
         await self._may_go.acquire()
         self.waiting -= 1
         return act()
-
-    def lane(self, _: str) -> Lane:
-        raise AssertionError("not asked here")
 
     async def let_go(self) -> None:
         """Do one piece of work, and everything that follows from it."""

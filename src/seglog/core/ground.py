@@ -7,9 +7,10 @@ the code that ships.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random, SystemRandom
 from typing import Final, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from seglog.core.fs import Fs, OsFs
 from seglog.core.worker import Worker
 
 T = TypeVar("T")
+Of = TypeVar("Of")
 
 Dial = Callable[[asyncio.BaseProtocol, str, int], Awaitable[None]]
 """Connects a protocol to a host and port. OSError if nothing listens there."""
@@ -44,6 +46,12 @@ class Workers(Protocol):
 
     def lane(self, name: str, /) -> Lane: ...
 
+    def spread(
+        self, act: Callable[[Of], T], items: Sequence[Of], /, *, threads: int, name: str
+    ) -> Iterator[tuple[Of, Callable[[], T]]]:
+        """Call ``act`` for all ``items``, on so many threads; yield each item with a function that returns or raises
+        what ``act`` did. For callers that are off the event loop."""
+
 
 class ThreadLane:
     """The thread starts with the first thing that it is given."""
@@ -68,6 +76,16 @@ class Threads:
 
     def lane(self, name: str, /) -> ThreadLane:
         return ThreadLane(name)
+
+    def spread(
+        self, act: Callable[[Of], T], items: Sequence[Of], /, *, threads: int, name: str
+    ) -> Iterator[tuple[Of, Callable[[], T]]]:
+        if min(threads, len(items)) <= 1:
+            yield from ((item, partial(act, item)) for item in items)
+            return
+        with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix=name) as pool:
+            futures = [pool.submit(act, item) for item in items]
+        yield from ((item, future.result) for item, future in zip(items, futures, strict=True))
 
 
 async def _run_in(executor: Executor | None, act: Callable[[], T]) -> T:

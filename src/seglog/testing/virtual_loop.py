@@ -12,7 +12,7 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context
 from functools import partial
@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 from seglog.testing.crash_fs import SimulatedCrash
 
 T = TypeVar("T")
+Of = TypeVar("Of")
 Ts = TypeVarTuple("Ts")
 _EPOCH_MS: Final = 1_700_000_000_000
 _LAST_WORDS: Final = 10_000
@@ -147,6 +148,13 @@ class VirtualWorkers:
 
     def lane(self, _name: str, /) -> VirtualLane:
         return VirtualLane(self._loop)
+
+    def spread(
+        self, act: Callable[[Of], T], items: Sequence[Of], /, *, threads: int, name: str
+    ) -> Iterator[tuple[Of, Callable[[], T]]]:
+        """One after the other: real threads would do it in another order each time."""
+        del threads, name
+        return ((item, partial(act, item)) for item in items)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

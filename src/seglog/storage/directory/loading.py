@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from seglog.core.errors import LogDirOfflineError, SeglogError
+from seglog.core.ground import Workers
 from seglog.core.types import TopicPartition
 from seglog.storage.log.recovery import LoadResult
 
 _logger = logging.getLogger("seglog")
-Of = TypeVar("Of")
-Result = TypeVar("Result")
 
 
 class LoadProgress(NamedTuple):
@@ -31,18 +28,6 @@ class LoadProgress(NamedTuple):
 class PartitionLoaded(NamedTuple):
     topic_id: UUID | None
     loaded: LoadResult
-
-
-def run_all(
-    act: Callable[[Of], Result], items: Sequence[Of], *, threads: int, name: str
-) -> Iterator[tuple[Of, Callable[[], Result]]]:
-    """Call ``act`` for all ``items``, several at a time; yield each item with a function that returns or raises."""
-    if min(threads, len(items)) <= 1:
-        yield from ((item, partial(act, item)) for item in items)
-        return
-    with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix=name) as pool:
-        futures = [pool.submit(act, item) for item in items]
-    yield from ((item, future.result) for item, future in zip(items, futures, strict=True))
 
 
 LoadOne = Callable[[TopicPartition, Callable[[int, int], None]], PartitionLoaded]
@@ -84,6 +69,7 @@ def load_partitions(
     load_one: LoadOne,
     *,
     path: str,
+    workers: Workers,
     threads: int,
     progress: Callable[[LoadProgress], None] | None,
 ) -> tuple[dict[TopicPartition, PartitionLoaded], dict[TopicPartition, SeglogError]]:
@@ -103,7 +89,7 @@ def load_partitions(
     refused: dict[TopicPartition, SeglogError] = {}
     failure: OSError | LogDirOfflineError | None = None
     try:
-        for partition, result in run_all(load, partitions, threads=threads, name="seglog-load"):
+        for partition, result in workers.spread(load, partitions, threads=threads, name="seglog-load"):
             try:
                 loaded[partition] = result()
             except (OSError, LogDirOfflineError) as error:

@@ -39,7 +39,7 @@ from seglog.storage.directory.contents import (
     resolve,
 )
 from seglog.storage.directory.housekeeping import Housekeeping
-from seglog.storage.directory.loading import LoadProgress, load_partitions, run_all
+from seglog.storage.directory.loading import LoadProgress, load_partitions
 from seglog.storage.directory.strays import StrayDirectory
 from seglog.storage.formats.checkpoints import (
     MetaProperties,
@@ -227,6 +227,7 @@ class LogDir:
                 partitions,
                 lambda one, tell: catalog.load_partition(one, catalog.checkpoints.known(one, clean=was_clean), tell),
                 path=path,
+                workers=ground.workers,
                 threads=config.num_recovery_threads_per_data_dir,
                 progress=progress,
             )
@@ -525,7 +526,8 @@ class LogDir:
         """Close all logs; return False if a full disk kept one from a clean close. The next start recovers it."""
         is_whole = True
         threads = self.config.num_recovery_threads_per_data_dir
-        for _, result in run_all(Log.close, list(self.logs.values()), threads=threads, name="seglog-close"):
+        spread = self.catalog.ground.workers.spread
+        for _, result in spread(Log.close, list(self.logs.values()), threads=threads, name="seglog-close"):
             try:
                 result()
             except LogDirFullError as error:

@@ -29,13 +29,12 @@ from seglog.core.errors import (
     UnknownTopicError,
 )
 from seglog.core.fs import Fs
-from seglog.core.ground import Ground
+from seglog.core.ground import Ground, Workers
 from seglog.core.types import TopicPartition
 from seglog.storage.directory import loss_evidence
 from seglog.storage.directory.catalog import ReplicaSpec, best_strays
 from seglog.storage.directory.cluster_mark import ClusterMark, has_mark, read_marks, write_mark
 from seglog.storage.directory.contents import resolve
-from seglog.storage.directory.loading import run_all
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.loss_evidence import LogEvidence
 from seglog.storage.directory.strays import StrayDirectory
@@ -130,7 +129,7 @@ class LogDirs:
             opened.withhold_marker(is_withheld=has_past)  # until `kept_since` has recorded the loss
             return opened
 
-        opened, offline = _open_all(open_one, resolved, threads=len(resolved) if background else 1)
+        opened, offline = _open_all(open_one, resolved, ground.workers, threads=len(resolved) if background else 1)
         try:
             _identify(opened, ground.rng)
             directories = cls(opened, offline)
@@ -544,7 +543,7 @@ def _owners(fs: Fs, paths: Sequence[str]) -> tuple[dict[str, str], dict[int, str
 
 
 def _open_all(
-    open_one: Callable[[str], LogDir], paths: Sequence[str], *, threads: int
+    open_one: Callable[[str], LogDir], paths: Sequence[str], workers: Workers, *, threads: int
 ) -> tuple[list[LogDir], dict[str, SeglogError]]:
     """The opened directories, and the errors of failed disks. Any other error is raised after closing all."""
 
@@ -554,7 +553,7 @@ def _open_all(
         except SeglogError as error:
             return error
 
-    results = {path: result() for path, result in run_all(attempt, paths, threads=threads, name="seglog-open")}
+    results = {path: result() for path, result in workers.spread(attempt, paths, threads=threads, name="seglog-open")}
     opened = [one for one in results.values() if isinstance(one, LogDir)]
     errors = {path: one for path, one in results.items() if isinstance(one, SeglogError)}
     wrong = [error for error in errors.values() if not _is_of_the_disk(error)]
