@@ -7,7 +7,7 @@ the last of them ``["done"]``. The jobs (``do``) and what they tell:
 ``consume``    topic, starts, reset, count: ``record`` partition, offset, timestamp, key, value, headers; or ``error``
 ``member``     group, topic: ``assigned`` partitions, ``read`` and ``committed`` partition, offset; until ``stop``
 ``admin``      op and its arguments: ``result`` value; ``error``; or ``cannot``, where the client has no such call
-``transact``   ``error`` of a producer with a transactional id
+``transact``   topic, commits (true, or false to abort): ``ended`` number, for each transaction of one record
 
 Errors are told as each client names them. The words ``stop`` and ``go`` on a line of their own are for a job that runs.
 """

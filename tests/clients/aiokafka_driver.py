@@ -127,10 +127,15 @@ class Driver:
                         say("committed", record.partition, record.offset)
         await consumer.stop()
 
-    async def transact(self, _job: Job) -> None:
-        producer = aiokafka.AIOKafkaProducer(**self._config, transactional_id="x", retry_backoff_ms=10)
+    async def transact(self, job: Job) -> None:
+        producer = aiokafka.AIOKafkaProducer(**self._config, transactional_id=job["topic"], retry_backoff_ms=10)
         try:
             await asyncio.wait_for(producer.start(), _SECONDS)
+            for number, commit in enumerate(job["commits"]):
+                await producer.begin_transaction()
+                await producer.send(job["topic"], b"%d" % number, partition=0)
+                await (producer.commit_transaction() if commit else producer.abort_transaction())
+                say("ended", number)
         finally:
             await producer.stop()
 

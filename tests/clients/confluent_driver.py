@@ -114,9 +114,17 @@ class Driver:
                     say("committed", message.partition(), message.offset())
         consumer.close()
 
-    def transact(self, _job: Job) -> None:
-        producer = confluent.Producer({**self._config, "transactional.id": "x"})
+    def transact(self, job: Job) -> None:
+        producer = confluent.Producer({**self._config, "transactional.id": job["topic"]})
         producer.init_transactions(_SECONDS)
+        for number, commit in enumerate(job["commits"]):
+            producer.begin_transaction()
+            producer.produce(job["topic"], b"%d" % number, partition=0)
+            if commit:
+                producer.commit_transaction(_SECONDS)
+            else:
+                producer.abort_transaction(_SECONDS)
+            say("ended", number)
 
     def admin(self, job: Job) -> None:
         if self._admin is None:

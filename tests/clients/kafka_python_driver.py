@@ -141,10 +141,18 @@ class Driver:
                         say("committed", record.partition, record.offset)
         consumer.close()
 
-    def transact(self, _job: Job) -> None:
-        producer = kafka.KafkaProducer(**self._config, transactional_id="x")
+    def transact(self, job: Job) -> None:
+        producer = kafka.KafkaProducer(**self._config, transactional_id=job["topic"])
         try:
             producer.init_transactions()
+            for number, commit in enumerate(job["commits"]):
+                producer.begin_transaction()
+                producer.send(job["topic"], b"%d" % number, partition=0)
+                if commit:
+                    producer.commit_transaction()
+                else:
+                    producer.abort_transaction()
+                say("ended", number)
         finally:
             producer.close()
 

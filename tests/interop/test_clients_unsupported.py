@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seglog.protocol.apis import ApiKey
-from tests.broker.broker_thread import Wire
 from tests.clients.java_tools import Steps
 from tests.clients.servers import Server
 from tests.kafka.jars import CURRENT
@@ -33,24 +31,14 @@ TOOLS = {
         ["--alter", "--add-config", "producer_byte_rate=1", "--entity-type", "clients", "--entity-name", "c"],
         "seglog has no quotas",
     ),
-    "producer-perf-test": (
-        [
-            *("--topic", "t", "--num-records", "1", "--record-size", "10", "--throughput", "-1"),
-            *("--transactional-id", "x", "--bootstrap-server"),
-        ],
-        "seglog has no transactions yet: produce without transactional.id",
-    ),
 }
 
 
 def test_tools_of_what_is_not_supported_end_at_once_and_say_why(tmp_path: Path) -> None:
     with Server("ours", tmp_path / "log") as server:
-        with Wire(server.bootstrap) as wire:
-            wire.ask(ApiKey.METADATA, topics=[{"name": "t"}], allow_auto_topic_creation=True)
         steps = Steps(CURRENT, server.bootstrap)
         for tool, (arguments, _) in TOOLS.items():
-            more = [server.bootstrap] if tool == "producer-perf-test" else []
-            steps.add(tool, tool, *arguments, *more)
+            steps.add(tool, tool, *arguments)
         ran = steps.run()
     for tool, (_, why) in TOOLS.items():
         said = ran[tool].out + ran[tool].err

@@ -131,6 +131,8 @@ class Side:
         return value
 
     def _field(self, name: str, value: Any, fields: Mapping[str, Any]) -> Any:
+        if name == "throttle_time":
+            return bool(value)
         if name in FREE:
             return self._symbols.get(value, bool(value))
         if name == "producer_id":

@@ -80,7 +80,7 @@ public final class ClientDriver {
                 case "produce" -> produce(job);
                 case "consume" -> consume(job);
                 case "member" -> member(job);
-                case "transact" -> transact();
+                case "transact" -> transact(job);
                 case "admin" -> admin(job);
                 default -> throw new IllegalArgumentException("unknown job " + job);
             }
@@ -178,12 +178,24 @@ public final class ClientDriver {
         return made;
     }
 
-    private void transact() {
+    private void transact(JsonNode job) {
+        String topic = job.get("topic").asText();
         Properties config = config();
-        config.put("transactional.id", "x");
+        config.put("transactional.id", topic);
         try (KafkaProducer<byte[], byte[]> producer =
                 new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
             producer.initTransactions();
+            int number = 0;
+            for (JsonNode commit : job.get("commits")) {
+                producer.beginTransaction();
+                producer.send(new ProducerRecord<>(topic, 0, null, String.valueOf(number).getBytes()));
+                if (commit.asBoolean()) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+                say("ended", number++);
+            }
         }
     }
 
