@@ -37,7 +37,8 @@ def _compare(what: str, sides: Mapping[str, Reached], *, replicas: int) -> None:
     speeds: dict[str, dict[str, list[float]]] = {name: {"plain": [], "in transactions": []} for name in sides}
     for side in sides.values():
         topic = NewTopic("paid", num_partitions=_PARTITIONS, replication_factor=replicas)
-        for done in AdminClient({"bootstrap.servers": side.bootstrap}).create_topics([topic]).values():
+        admin = AdminClient({"bootstrap.servers": side.bootstrap})
+        for done in admin.create_topics([topic]).values():
             done.result(_PATIENCE)
         _short(side, 20)  # warm
     for _ in range(ROUNDS):
