@@ -16,7 +16,7 @@ from seglog.broker.topic_changes import TopicChanges
 from seglog.cluster.model import TopicRules, TopicState
 from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
-from seglog.coordinators.transactions.settings import TransactionSettings
+from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC, TransactionSettings
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.errors import InvalidConfigError, SeglogError
@@ -168,6 +168,8 @@ def topic_rules(topic: TopicState, config: BrokerConfig) -> TopicRules:
     replicas = 0
     if topic.name == OFFSETS_TOPIC:
         replicas = group_settings(config, is_alone=False).offsets_topic_replication_factor
+    elif topic.name == TRANSACTION_TOPIC:
+        replicas = transaction_settings(config, is_alone=False).transaction_state_log_replication_factor
     return TopicRules(min_insync, unclean, replicas)
 
 

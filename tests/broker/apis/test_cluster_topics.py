@@ -285,17 +285,16 @@ def test_rules_of_leaders() -> None:
     given_ = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
     config = BrokerConfig.from_mapping({"log.dirs": "/x", **given_})
 
-    def rules(**overrides: str) -> TopicRules:
-
-        state = TopicState(
-            name="t", topic_id=UUID(int=1), assignment=(), config={k.replace("_", "."): v for k, v in overrides.items()}
-        )
-        return topic_rules(state, config)
+    def rules(name: str = "t", **overrides: str) -> TopicRules:
+        keys = {key.replace("_", "."): value for key, value in overrides.items()}
+        return topic_rules(TopicState(name=name, topic_id=UUID(int=1), assignment=(), config=keys), config)
 
     assert rules() == TopicRules(2, unclean=True)
     assert rules(min_insync_replicas="3") == TopicRules(3, unclean=True)
     assert rules(unclean_leader_election_enable="false") == TopicRules(2, unclean=False)
     assert rules(min_insync_replicas="of a later seglog") == TopicRules(2, unclean=True)
+    for name in ("__consumer_offsets", "__transaction_state"):  # they grow as brokers join
+        assert rules(name) == TopicRules(2, unclean=True, replicas=3)
 
 
 def test_defaults_that_another_broker_changes_are_taken_up(tmp_path: Path) -> None:
