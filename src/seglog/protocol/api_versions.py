@@ -44,7 +44,7 @@ def read_api_versions(version: int, data: bytes | bytearray | memoryview, positi
 
 
 def write_api_versions(version: int, error_code: int = 0, *, with_apis: bool = True) -> bytes:
-    """The response's body: all APIs, no features.
+    """The response's body: all APIs, and the finalized `transaction.version`.
 
     >>> write_api_versions(0, 35, with_apis=False).hex()
     '002300000000'
