@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -60,6 +61,17 @@ class GroupOffsetApis:
 
     async def commit(self, request: Message, context: RequestContext) -> Answer:
         version = context.version
+        return await self._commit_topics(request, version, partial(self._commit, request, version))
+
+    async def commit_in_transaction(self, request: Message, context: RequestContext) -> Answer:
+        """TxnOffsetCommit: offsets that count when the producer's transaction is committed (KIP-98, 447)."""
+        commit = partial(self._commit_in_transaction, request, context.version)
+        return await self._commit_topics(request, _BY_NAME, commit)
+
+    async def _commit_topics(
+        self, request: Message, version: int, commit: Callable[[list[OffsetCommit]], Awaitable[list[ErrorCode]]]
+    ) -> Answer:
+        """Commit the partitions that are there; each partition has its own error. ``version`` is OffsetCommit's."""
         commits: list[OffsetCommit] = []
         answers: list[dict[str, Any]] = []
         topics = []
@@ -77,30 +89,7 @@ class GroupOffsetApis:
                     commits.append(_offset_commit(topic, partition))
             topics.append(_named(wanted, topic) | {"partitions": partitions})
         if commits:
-            codes = await self._commit(request, version, commits)
-            for answer, code in zip(answers, codes, strict=True):
-                answer["error_code"] = int(code)
-        return {"topics": topics}
-
-    async def commit_in_transaction(self, request: Message, context: RequestContext) -> Answer:
-        """TxnOffsetCommit: offsets that count when the producer's transaction is committed (KIP-98, 447)."""
-        commits, answers, topics = [], [], []
-        for wanted in request.topics:
-            topic = self._topics.find(wanted.name)
-            partitions = []
-            for partition in wanted.partitions:
-                answer = {
-                    "partition_index": partition.partition_index,
-                    "error_code": _why_not(topic, partition, _BY_NAME),
-                }
-                partitions.append(answer)
-                if topic is not None and not answer["error_code"]:
-                    answers.append(answer)
-                    commits.append(_offset_commit(topic, partition))
-            topics.append({"name": wanted.name, "partitions": partitions})
-        if commits:
-            codes = await self._commit_in_transaction(request, context.version, commits)
-            for answer, code in zip(answers, codes, strict=True):
+            for answer, code in zip(answers, await commit(commits), strict=True):
                 answer["error_code"] = int(code)
         return {"topics": topics}
 
