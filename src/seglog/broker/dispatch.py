@@ -17,6 +17,7 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 from seglog.net.connection import ClientConnection, Reply
+from seglog.net.pending_replies import PendingReply
 from seglog.protocol.api_versions import read_api_versions, write_api_versions
 from seglog.protocol.apis import APIS, ApiKey, name_of
 from seglog.protocol.fetch import FetchAnswer
@@ -80,9 +81,9 @@ class Dispatch:
             answer = self._produce(frame, body, context)
             if isinstance(answer, bytes):
                 return frame_response(key, version, correlation_id, len(answer)) + answer
-            if isinstance(answer, Coroutine):
-                return _framed_body_later(header, answer)
-            return None if answer is None else answer.map(lambda body: _framed_body(header, body))
+            if isinstance(answer, PendingReply):
+                return answer.map(lambda body: _framed_body(header, body))
+            return None if answer is None else _framed_body_later(header, answer)
         if len(frame) > LARGE_FRAME:
             return self._answer_large(header, frame, context)
         if key == _FETCH:
