@@ -24,4 +24,4 @@ def wait_until(
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError(f"waited {seconds:.0f} s for {what if isinstance(what, str) else what()}")
-        time.sleep(every)
+        time.sleep(every)  # what is waited for, such as another process, does not notify
