@@ -1,0 +1,1 @@
+"""The consumer protocol (KIP-848). Pure parts: `assignors`, `metadata_hash`, `patterns`."""
