@@ -1,0 +1,3 @@
+from seglog.core.types import Buffer
+
+def xxh3_64_intdigest(data: Buffer | str, seed: int = 0) -> int: ...
