@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, cast
 from uuid import UUID
 
 from seglog.broker.directory_topics import BROKER_EPOCH, DirectoryTopics
 from seglog.broker.topics import Topics
+from seglog.broker.watermarks import Watermarks
 from seglog.cluster.cluster_view import ClusterView, NamedValue
 from seglog.cluster.model import (
     PARTITIONS,
@@ -21,7 +22,7 @@ from seglog.cluster.model import (
 )
 from seglog.cluster.store import MetadataStore, VersionedValue
 from seglog.core.types import TopicPartition
-from seglog.replication.replica import Replica, flush_now
+from seglog.replication.replica import Replica, ReplicaListener
 from seglog.storage.directory.log_dir import LogDir
 
 NODE: Final = 1
@@ -46,24 +47,22 @@ def led(
     partition: TopicPartition,
     topic_id: UUID,
     *,
-    flush_due: Callable[[Replica], None] = flush_now,
+    listener: ReplicaListener | None = None,
 ) -> Replica:
     """The only replica of a partition of the directory, which leads it in the next epoch."""
     log = directory.logs[partition]
-    replica = Replica(directory, partition, topic_id, log, flush_due=flush_due)
+    replica = Replica(directory, partition, topic_id, log, listener=listener)
     isr = (Member(NODE, BROKER_EPOCH),)
     lead(replica, PartitionState(replicas=(NODE,), leader=NODE, leader_epoch=log.epochs.latest + 1, isr=isr))
     return replica
 
 
 class LoneTopics(Topics):
-    """Those of a directory; `refresh` after each change of the directory's. ``shown`` is told of replicas that are new
-    here, ``hidden`` of those that have gone."""
+    """Those of a directory; `refresh` after each change of the directory's. ``watermarks`` publish the replicas."""
 
-    def __init__(self, directory: LogDir) -> None:
+    def __init__(self, directory: LogDir, watermarks: Watermarks | None = None) -> None:
         self.directory = directory
-        self.shown: Callable[[Replica], None] = lambda _: None
-        self.hidden: Callable[[Replica], None] = lambda _: None
+        self._watermarks = watermarks
         self._noted = view_of_nothing()
         self._names: set[str] = set()
         self._here: dict[tuple[UUID, int], Replica] = {}
@@ -84,8 +83,9 @@ class LoneTopics(Topics):
             ]
         )
         for name in gone:
-            if name.startswith(PARTITIONS) and (left := self._here.pop(parse_partition_name(name), None)) is not None:
-                self.hidden(left)
+            left = self._here.pop(parse_partition_name(name), None) if name.startswith(PARTITIONS) else None
+            if left is not None and self._watermarks is not None:
+                self._watermarks.remove(left)
         for name, value in values.items():
             if name.startswith(PARTITIONS):
                 self._open(parse_partition_name(name), decode_partition(name, value))
@@ -97,4 +97,5 @@ class LoneTopics(Topics):
             return
         replica = self._here[key] = Replica(self.directory, partition, key[0], log)
         lead(replica, state)
-        self.shown(replica)
+        if self._watermarks is not None:
+            self._watermarks.add(replica)

@@ -18,6 +18,7 @@ from seglog.protocol.messages import write_response
 from seglog.storage.formats.paths import CLEAN_SHUTDOWN
 from tests.broker.broker_thread import RunningNode, Wire
 from tests.broker.python_clients import aiokafka, aiokafka_admin, kafka
+from tests.kit.waiting import wait_until
 
 
 def test_every_api_in_every_version_is_answered(wire: Wire) -> None:
@@ -128,8 +129,12 @@ def test_a_disk_that_fails_takes_its_partitions_offline(start: Callable[..., Run
         running.node.directories.dirs[0].health.failed(OSError(errno.EIO, os.strerror(errno.EIO)))
         (response,) = wire.answer(ApiKey.FETCH).responses
         assert [partition.error_code for partition in response.partitions] == [56]
-        (topic,) = wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}]).topics
-        assert [(one.error_code, one.leader_id, one.offline_replicas) for one in topic.partitions] == [(5, -1, (1,))]
+
+        def offline() -> list[tuple[int, int, tuple[int, ...]]]:
+            (topic,) = wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}]).topics
+            return [(one.error_code, one.leader_id, one.offline_replicas) for one in topic.partitions]
+
+        wait_until(lambda: offline() == [(5, -1, (1,))], "the controller to know")
         assert wire.ask(ApiKey.DESCRIBE_LOG_DIRS, topics=None).results[0].error_code == 56
         asked = {"name": "late", "num_partitions": 1, "replication_factor": 1}
         assert wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1).topics[0].error_code == 56

@@ -43,10 +43,9 @@ class Published(RuleBasedStateMachine):
         clock = ManualClock()
         self.fs = MemoryFs(clock=clock)
         self.directory = LogDir.open("/data", ground=Ground(fs=self.fs, clock=clock, rng=random.Random(1)))
-        self.topics = LoneTopics(self.directory)
         self.watermarks = Watermarks(self.fs, "/data")
         self.watermarks.open()
-        self.topics.shown, self.topics.hidden = self.watermarks.add, self.watermarks.remove
+        self.topics = LoneTopics(self.directory, self.watermarks)
         self.gone: list[Replica] = []
 
     @rule(name=NAMES, partitions=st.integers(1, 4))
@@ -88,7 +87,7 @@ class Published(RuleBasedStateMachine):
     @rule()
     def nobody_is_told_of_what_is_gone(self) -> None:
         for partition in self.gone:
-            partition.mark[0] = 1 << 40
+            partition._show()
 
     @invariant()
     def is_what_the_logs_say(self) -> None:
@@ -165,10 +164,9 @@ class FullDisk(OsFs):
 def test_without_room_for_it_a_broker_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fs = FullDisk()
     with LogDir.open(str(tmp_path), ground=Ground(fs=fs)) as directory, caplog.at_level(logging.WARNING):
-        topics = LoneTopics(directory)
         watermarks = Watermarks(fs, directory.path)
         watermarks.open()
-        topics.shown, topics.hidden = watermarks.add, watermarks.remove
+        topics = LoneTopics(directory, watermarks)
         directory.create_topic("t", 1)
         topics.refresh()
         (partition,) = topics.by_name["t"].partitions

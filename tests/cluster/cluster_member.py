@@ -66,9 +66,6 @@ class ClusterMember:
         self.membership = Membership(
             store, self.view, registration, session_timeout_ms=timeout_ms, kept_since=self._kept_since, ground=GROUND
         )
-        self.membership.doubted = self._doubted
-        self.membership.resigned = self._resigned
-        self.membership.confirmed = lambda: self.heard.append("confirmed")
         self.controller = Controller(
             store, self.view, self.membership, ground=GROUND, imbalance=0.1, balance_seconds=balance_seconds
         )
@@ -82,17 +79,20 @@ class ClusterMember:
         self.kept.append(epoch)
         return self.kept[0]
 
-    def _doubted(self) -> None:
+    def doubted(self) -> None:
         self.heard.append("doubted")
         self.controller.resign()
 
-    def _resigned(self) -> None:
+    def resigned(self) -> None:
         self.heard.append("resigned")
         self.controller.resign()
 
+    def confirmed(self) -> None:
+        self.heard.append("confirmed")
+
     async def join(self) -> None:
         await self.view.start()
-        await self.membership.join()
+        await self.membership.join(self)
 
     def run(self, *, controller: bool = False) -> None:
         self._running.append(asyncio.create_task(self.membership.run()))

@@ -42,7 +42,6 @@ class TestController(ControllerContract):
             await make_topic(made[2].store, "t", [[1, 2, 3]] * 3)
             for party in parties:
                 await seen(party, lambda party: party.is_settled(3, 1))
-            parties[0].membership.resigned = parties[0].controller.resign
             end_session(tmp_path / "store", made[0])
             for party in parties:
                 await seen(party, lambda party: party.view.controller not in (None, ControllerRegistration(1, 1, 1)))

@@ -174,7 +174,7 @@ def test_another_broker_with_the_same_node_id_is_refused(tmp_path: Path) -> None
         assert registered.directories == ("a",)
         await made[0].store.cas(broker_name(1), b"{}", 0)
         with pytest.raises(StoreError, match="node id 1 is taken: brokers/1 in the metadata store cannot be read"):
-            await other.membership.join()
+            await other.membership.join(other)
 
     run(tmp_path, work)
 
@@ -320,9 +320,17 @@ def test_a_counter_that_is_there_goes_on(tmp_path: Path) -> None:
         assert party.member() == Member(7, 42)
         await made[1].cas(BROKER_EPOCHS, b"many", 1)
         with pytest.raises(StoreError, match="epochs/broker in the metadata store is b'many', not a number"):
-            await party.membership.join()
+            await party.membership.join(party)
 
     run(tmp_path, work)
+
+
+class Unmoved:
+    """A `SessionListener` that does nothing."""
+
+    def doubted(self) -> None: ...
+    def resigned(self) -> None: ...
+    def confirmed(self) -> None: ...
 
 
 def test_a_session_that_ends_while_the_registration_is_written_does_not_end_the_broker() -> None:
@@ -343,7 +351,7 @@ def test_a_session_that_ends_while_the_registration_is_written_does_not_end_the_
 
     async def work() -> None:
         await view.start()
-        await membership.join()
+        await membership.join(Unmoved())
         running = loop.create_task(membership.run())
         await asyncio.sleep(0.05)
         changing = loop.create_task(membership.update(rack="a"))

@@ -20,7 +20,7 @@ from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.replication.progress import FetchTimes
-from seglog.replication.replica import Replica
+from seglog.replication.replica import Replica, ReplicaListener
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.memory_fs import MemoryFs
 from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
@@ -34,7 +34,7 @@ SETTINGS: Final = GroupSettings(
 _LARGE: Final = 1 << 20
 
 
-class Node:
+class Node(ReplicaListener):
     """A broker: its replica, its coordinator, and its view of the partition's state. An `OffsetsTopic`."""
 
     def __init__(self, cluster: Cluster, node_id: int) -> None:
@@ -45,8 +45,7 @@ class Node:
             "/logs", ground=Ground(fs=MemoryFs(), clock=VirtualClock(world), rng=Random(node_id)), hw_follows_end=False
         )
         log = self.directory.hold(OFFSETS_TOPIC, TOPIC, 0, SETTINGS.topic_config())
-        self.replica = Replica(self.directory, TopicPartition(OFFSETS_TOPIC, 0), TOPIC, log)
-        self.replica.appended = self.replica.committed = self._advance
+        self.replica = Replica(self.directory, TopicPartition(OFFSETS_TOPIC, 0), TOPIC, log, listener=self)
         self.coordinator = GroupCoordinator(
             self, SETTINGS, ground=Ground(clock=VirtualClock(world), rng=Random(node_id))
         )
@@ -54,7 +53,10 @@ class Node:
         self.is_cut = False
         self.is_in_doubt = False
 
-    def _advance(self, replica: Replica) -> None:
+    def appended(self, replica: Replica) -> None:
+        replica.advance(self.cluster.brokers, self.cluster.now_ms)
+
+    def committed(self, replica: Replica) -> None:
         replica.advance(self.cluster.brokers, self.cluster.now_ms)
 
     # What the coordinator sees

@@ -50,6 +50,7 @@ from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.fetchers import Fetchers
 from seglog.replication.replica import Replica
 from seglog.replication.replicas import Replicas
+from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.formats.checkpoints import encode_id
 from tests.cluster.faulty import Faulty
@@ -70,6 +71,7 @@ class Node:
         self.node_id = node_id
         self.told: list[tuple[str, int, bool]] = []
         """What was told of replicas: topic, number, whether it leads."""
+        self.strays: list[int] = []
         self._store_path = path / "store.db"
         self.faulty: Faulty
         self._rules = TopicRules(min_insync, unclean=False)
@@ -79,9 +81,10 @@ class Node:
 
     async def open(self) -> Self:
         """Everything but the replicas themselves."""
+        self._loop = asyncio.get_running_loop()
         self.store = await SqliteStore.open(self._store_path)
         self._parts.push_async_callback(self.store.close)
-        self.directories = LogDirs.open([self.path], cluster_id="c", node_id=self.node_id)
+        self.directories = LogDirs.open([self.path], cluster_id="c", node_id=self.node_id, changed=self._disk_changed)
         self._parts.callback(self.directories.close)
         self.faulty = Faulty(self.store)
         """What its replicas write to."""
@@ -107,6 +110,7 @@ class Node:
                 lambda: self.view.brokers,
                 lambda broker: Fetcher(broker, LISTENER, self.membership, _QUICK, ground=GROUND),
             ),
+            self,
             node_id=self.node_id,
             ground=GROUND,
             lag_max_ms=self._lag_max_ms,
@@ -114,10 +118,26 @@ class Node:
         self.replicas.changed.append(
             lambda replica: self.told.append((*replica.topic_partition, replica.leads))  # as it is at that moment
         )
-        self.membership.doubted = self.replicas.doubted
-        self.membership.resigned = self.replicas.resign
-        self.membership.confirmed = self.replicas.confirmed
         return self
+
+    def _disk_changed(self, directory: LogDir) -> None:
+        self._loop.call_soon_threadsafe(self.replicas.directory_failed, directory)
+
+    def doubted(self) -> None:
+        self.replicas.doubted()
+
+    def resigned(self) -> None:
+        self.replicas.resign()
+
+    def confirmed(self) -> None:
+        self.replicas.confirmed()
+
+    def shown(self, replica: Replica) -> None: ...
+    def hidden(self, replica: Replica) -> None: ...
+    def strays_changed(self) -> None:
+        self.strays.append(len(self.directories.strays()))
+
+    async def before_changes(self) -> None: ...
 
     async def start(self) -> Self:
         """With all that the cluster says, from here on."""
@@ -125,7 +145,7 @@ class Node:
         self._parts.push_async_callback(self.replicas.close)
         await self.replicas.start()
         await self.membership.update(listeners={LISTENER: f"127.0.0.1:{port}"})
-        await self.membership.join()
+        await self.membership.join(self)
         self._parts.push_async_callback(self.membership.leave)
         self.run()
         return self

@@ -35,7 +35,7 @@ from seglog.protocol.framing import RequestHeader, frame_response, read_header
 from seglog.protocol.messages import Message, read_request, write_response
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.fetcher import Fetcher, FetcherConfig
-from seglog.replication.replica import Replica
+from seglog.replication.replica import Replica, ReplicaListener
 from seglog.storage.directory.log_dir import LogDir
 from tests.lone import view_of_nothing
 
@@ -60,8 +60,9 @@ def batch(size: int = 100, records: int = 1) -> bytes:
 class Disk:
     """A log directory and the replicas in it; everything is led by ``leads`` or followed."""
 
-    def __init__(self, path: Path, me: Member) -> None:
+    def __init__(self, path: Path, me: Member, listener: ReplicaListener | None = None) -> None:
         self.me = me
+        self._listener = listener
         self.directory = LogDir.open(str(path), config=CONFIG, hw_follows_end=False, create=True)
         self.replicas: dict[TopicPartition, Replica] = {}
         self._versions = 0
@@ -73,7 +74,8 @@ class Disk:
         for number in range(partitions):
             key = TopicPartition(name, number)
             log = self.directory.log(*key)
-            found.append(self.replicas.setdefault(key, Replica(self.directory, key, topic_id(name), log)))
+            made = Replica(self.directory, key, topic_id(name), log, listener=self._listener)
+            found.append(self.replicas.setdefault(key, made))
         return found
 
     def apply(

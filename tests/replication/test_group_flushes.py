@@ -16,7 +16,7 @@ from seglog.core.errors import LogDirOfflineError
 from seglog.core.ground import Ground, Threads
 from seglog.core.types import TopicPartition
 from seglog.replication.group_flushes import GroupFlushes
-from seglog.replication.replica import COMMITTED, KAFKA_STORAGE_ERROR, Replica, ReplicaFetch
+from seglog.replication.replica import COMMITTED, KAFKA_STORAGE_ERROR, Replica, ReplicaFetch, ReplicaListener
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
@@ -47,7 +47,7 @@ class HeldWorkers(Threads):
             await asyncio.sleep(0)
 
 
-class Setup:
+class Setup(ReplicaListener):
     def __init__(self, *, hw_follows_end: bool) -> None:
         self.fs = MemoryFs(clock=ManualClock())
         self.directory = LogDir.open(
@@ -59,15 +59,16 @@ class Setup:
         self.flushes = GroupFlushes(self.workers)
 
     def leader(self) -> Replica:
-        replica = Replica(self.directory, PARTITION, UUID(int=1), self.log, flush_due=self.flushes.due)
-        replica.appended = _advance
+        replica = Replica(self.directory, PARTITION, UUID(int=1), self.log, listener=self)
         state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(LEADER, FOLLOWER))
         replica.apply(VersionedState(state, 1), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
         return replica
 
+    def appended(self, replica: Replica) -> None:
+        replica.advance(BROKERS, 0)
 
-def _advance(replica: Replica) -> None:
-    replica.advance(BROKERS, 0)
+    def flush_due(self, replica: Replica) -> None:
+        self.flushes.due(replica)
 
 
 @asynccontextmanager
@@ -172,7 +173,7 @@ def test_new_leader_flushes_what_it_had_as_a_follower() -> None:
 def test_broker_that_is_alone_shows_what_it_has_flushed() -> None:
     async def act() -> None:
         async with setup(hw_follows_end=True) as one:
-            partition = led(one.directory, PARTITION, UUID(int=1), flush_due=one.flushes.due)
+            partition = led(one.directory, PARTITION, UUID(int=1), listener=one)
             partition.append(batch())
             assert (one.log.high_watermark, partition.outcome(0, 1)) == (0, None)
             await one.workers.let_go()
@@ -184,7 +185,7 @@ def test_broker_that_is_alone_shows_what_it_has_flushed() -> None:
 def test_failed_flush_takes_the_directory_out_of_use_and_is_not_retried() -> None:
     async def act() -> None:
         async with setup(hw_follows_end=True) as one:
-            partition = led(one.directory, PARTITION, UUID(int=1), flush_due=one.flushes.due)
+            partition = led(one.directory, PARTITION, UUID(int=1), listener=one)
             partition.append(batch())
             one.fs.fail_at("fsync", 1)
             await one.workers.let_go()

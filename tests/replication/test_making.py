@@ -14,7 +14,6 @@ from seglog.cluster.model import Member, offline_name
 from seglog.core import descriptors
 from seglog.core.errors import SeglogError
 from seglog.storage.directory.catalog import ReplicaSpec
-from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.log.log import Log
 from tests.replication.brokers import Node
@@ -31,8 +30,9 @@ def run(path: Path, act: Callable[[Node, list[tuple[str, ...]]], Awaitable[None]
         told: list[tuple[str, ...]] = []
         try:
             await (await node.open()).start()
-            node.replicas.offline_changed = lambda: told.append(node.replicas.offline)
-            await act(node, told)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(node.membership, "report_offline", told.append)
+                await act(node, told)
         finally:
             await node.stop()
 
@@ -84,12 +84,6 @@ def test_a_disk_that_fails_when_a_partition_was_just_made_takes_it_along(
         return made
 
     async def act(node: Node, told: list[tuple[str, ...]]) -> None:
-        loop = asyncio.get_running_loop()
-
-        def failed(directory: LogDir, _: OSError) -> None:
-            loop.call_soon_threadsafe(node.replicas.directory_failed, directory)
-
-        node.directories.failed = failed
         monkeypatch.setattr(LogDirs, "hold_many", hold_many)
         topic_id = await node.create("t", [[1]])
         await node.until(lambda: bool(told) and told[-1] == (offline_name(topic_id, 0),))

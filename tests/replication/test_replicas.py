@@ -33,7 +33,14 @@ from seglog.cluster.store import ANY_VERSION, VersionedValue
 from seglog.core.errors import CutRefusedError, NotLeaderError
 from seglog.core.types import TopicPartition
 from seglog.replication.fetchers import Fetchers
-from seglog.replication.replica import NOT_LEADER_OR_FOLLOWER, Replica, ReplicaAnswer, ReplicaFetch
+from seglog.replication.replica import (
+    NOT_LEADER_OR_FOLLOWER,
+    Replica,
+    ReplicaAnswer,
+    ReplicaFetch,
+    ReplicaListener,
+    SavedCut,
+)
 from seglog.storage.directory.loss_evidence import LogEvidence
 from seglog.storage.log.epochs import EpochEnd
 from tests.cluster.faulty import AFTER, BEFORE
@@ -158,12 +165,10 @@ def test_a_replica_that_an_accepted_older_store_does_not_name_is_kept(tmp_path: 
             topic_id, lambda _: replace(accepted, leader=2, leader_epoch=(1 << 20) + 1, isr=(two.me,), last_known=())
         )
         again = await Node(tmp_path, 1).open()
-        reported: list[int] = []
-        again.replicas.strays_changed = lambda: reported.append(len(again.directories.strays()))
         await again.start()
         try:
             (stray,) = again.directories.strays()
-            assert reported[-1:] == [1]
+            assert again.strays[-1:] == [1]
             assert (stray.stray.topic_id, stray.stray.log_end) == (topic_id, 1)
         finally:
             await again.stop()
@@ -246,7 +251,7 @@ def test_a_partition_that_cannot_be_led_stops_no_other(tmp_path: Path, monkeypat
         topic_id = await one.create("t", [[1], [1], [1]])
         for number in range(3):
             await led(one, topic_id, number)
-        one.membership.resigned()
+        one.resigned()
         assert one.told[-3:] == [("t", number, False) for number in range(3)]
 
         def fails(_: int) -> None:
@@ -254,7 +259,7 @@ def test_a_partition_that_cannot_be_led_stops_no_other(tmp_path: Path, monkeypat
 
         bad = one.replica(topic_id, 0)
         monkeypatch.setattr(bad, "log", type("Bad", (), {"assign_epoch": fails})())
-        one.membership.confirmed()
+        one.confirmed()
         assert [one.replica(topic_id, number).leads for number in range(3)] == [False, True, True]
 
     run(tmp_path, act)
@@ -360,34 +365,45 @@ def test_readers_of_the_directory_see_that_a_follower_has_less(tmp_path: Path) -
     """After an unclean election committed records may be truncated."""
     disk = Disk(tmp_path, LEADER)
     (replica,) = disk.have("t")
-    replica.mark = memoryview(array("q", (0, 0)))
+    shown = memoryview(array("q", (0, 0)))
+    replica.publish_in(shown)
     disk.apply(replica, LEADER, 0, [LEADER])
     replica.append(batch())
     replica.append(batch())
     replica.advance(BROKERS, 0)
-    assert list(replica.mark) == [2, 2]
+    assert list(shown) == [2, 2]
     disk.apply(replica, FOLLOWER, 1, [FOLLOWER], unclean_epoch=1)
     asked = replica.ask(LEADER, 1 << 20)
     replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=1), None, 0, 0), b"")
-    assert list(replica.mark) == [1, 1]
+    assert list(shown) == [1, 1]
     replica.out_of_range(50, 60)
-    assert list(replica.mark) == [50, 50]
+    assert list(shown) == [50, 50]
     disk.close()
+
+
+class Cuts(ReplicaListener):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def cut_refused(self, replica: Replica) -> None:
+        self.told.append(f"refused at {replica.refused_cut}")
+
+    def cut_saved(self, replica: Replica, saved: SavedCut) -> None:
+        del replica
+        self.told.append(f"saved {saved.start} to {saved.end}")
 
 
 def _follower(tmp_path: Path, high_watermark: int) -> tuple[Disk, Replica, list[str]]:
     """Of broker 2 in epoch 1, with four records of epoch 0; and what it tells."""
-    disk = Disk(tmp_path, LEADER)
+    cuts = Cuts()
+    disk = Disk(tmp_path, LEADER, cuts)
     (replica,) = disk.have("t")
-    told: list[str] = []
-    replica.refused = lambda one: told.append(f"refused at {one.refused_cut}")
-    replica.saved = lambda _, saved: told.append(f"saved {saved.start} to {saved.end}")
     disk.apply(replica, LEADER, 0, [LEADER])
     for _ in range(4):
         replica.append(batch())
     replica.log.update_high_watermark(high_watermark)
     disk.apply(replica, FOLLOWER, 1, [FOLLOWER])
-    return disk, replica, told
+    return disk, replica, cuts.told
 
 
 def _diverge(replica: Replica, end: int) -> None:

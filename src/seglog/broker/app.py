@@ -26,6 +26,7 @@ from seglog.broker.broker_lifecycle import BrokerLifecycle
 from seglog.broker.broker_storage import StorageOpener
 from seglog.broker.broker_tasks import BrokerTasks
 from seglog.broker.configuration import Configuration, group_settings, topic_rules, transaction_settings
+from seglog.broker.directory_events import DirectoryEvents
 from seglog.broker.dispatch import Dispatch, largest_frame, warm_up
 from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
@@ -35,6 +36,7 @@ from seglog.broker.identity import Identity
 from seglog.broker.internal_topics import InternalTopic
 from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
+from seglog.broker.published_replicas import PublishedReplicas
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.stray_reports import StrayReports
 from seglog.broker.topic_changes import TopicChanges
@@ -184,7 +186,8 @@ class Node:
         await self._tasks.stop()
 
     async def _start(self) -> None:
-        storage = await StorageOpener(self.config, self._cluster_id, self._ground, self._tasks).open()
+        events = self._events = DirectoryEvents(asyncio.get_running_loop())
+        storage = await StorageOpener(self.config, self._cluster_id, events, self._ground, self._tasks).open()
         self.store, self.directories, node_id, cluster_id = storage
         await self._configure(node_id)
         await self._open_view(node_id)
@@ -264,23 +267,23 @@ class Node:
                 current.leader_imbalance_check_interval_seconds if current.auto_leader_rebalance_enable else None
             ),
         )
+        published: dict[LogDir, Watermarks] = {}
+        for directory in self.directories.dirs:
+            published[directory] = watermarks = Watermarks(self._ground.fs, directory.path)
+            watermarks.open()
+            self._tasks.at_stop(watermarks.close)
+        self._strays = StrayReports(self.store, self.directories, node_id, ground=self._ground)
         self.replicas = Replicas(
             self.directories,
             self.view,
             self.membership,
             self.store,
             Fetchers(lambda: self.view.brokers, self._reader),
+            PublishedReplicas(published, self._strays, self.seen),
             node_id=node_id,
             ground=self._ground,
             lag_max_ms=current.replica_lag_time_max_ms,
         )
-        published: dict[LogDir, Watermarks] = {}
-        for directory in self.directories.dirs:
-            published[directory] = watermarks = Watermarks(self._ground.fs, directory.path)
-            watermarks.open()
-            self._tasks.at_stop(watermarks.close)
-        self.replicas.shown = lambda replica: published[replica.directory].add(replica)
-        self.replicas.hidden = lambda replica: published[replica.directory].remove(replica)
 
     def _reader(self, leader: BrokerRegistration) -> LeaderReader:
         from seglog.replication.fetcher import Fetcher, FetcherConfig  # a broker without a cluster follows no other
@@ -304,6 +307,7 @@ class Node:
             lambda: self.directories.dirs,
             node_id=node_id,
             lost=lambda: self.directories.offline,
+            strays=lambda: self._strays.counted,
         )
         if not self.is_alone:
             self.peers = self._make_peers()
@@ -398,14 +402,18 @@ class Node:
     async def _join(self) -> None:
         """Register in the cluster; from here on, lead and follow as it says."""
         tasks = self._tasks
-        strays = StrayReports(self.store, self.directories, self.topics, self.identity.node_id, ground=self._ground)
-        self.replicas.note_generation = self.seen.note
-        self.replicas.strays_changed = strays.changed
-        tasks.begin("strays", strays.run())
+        tasks.begin("strays", self._strays.run())
         lifecycle = BrokerLifecycle(
-            self.config, self.view, self.identity, self.membership, self.controller, self.replicas, tasks=tasks
+            self.config,
+            self.view,
+            self.identity,
+            self.membership,
+            self.controller,
+            self.replicas,
+            self._events,
+            tasks=tasks,
         )
-        await lifecycle.join(self.directories)
+        await lifecycle.join()
         tasks.begin("configuration", self.configuration.follow(self.view, self.changes, self._took_effect))
         tasks.begin("metadata store", self._end_when_broken(), is_vital=True)
         tasks.begin("history", self.seen.run(), is_vital=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import Final
 
 from seglog.broker.broker_tasks import BrokerTasks
+from seglog.broker.directory_events import DirectoryEvents
 from seglog.broker.identity import Identity
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
@@ -16,7 +16,6 @@ from seglog.cluster.store import StoreError, StoreFailedError
 from seglog.core.broker_config import BrokerConfig
 from seglog.replication.replicas import Replicas
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.directory.log_dirs import LogDirs
 
 _log: Final = logging.getLogger("seglog.broker")
 HANDOVER_SECONDS: Final = 15.0
@@ -36,6 +35,7 @@ class BrokerLifecycle:
         membership: Membership,
         controller: Controller,
         replicas: Replicas,
+        events: DirectoryEvents,
         *,
         tasks: BrokerTasks,
     ) -> None:
@@ -45,21 +45,17 @@ class BrokerLifecycle:
         self._membership = membership
         self._controller = controller
         self._replicas = replicas
+        self._events = events
         self._tasks = tasks
         self._is_stopping = False
 
-    async def join(self, directories: LogDirs) -> None:
+    async def join(self) -> None:
         """Register, then lead and follow as the cluster says."""
-        membership, replicas = self._membership, self._replicas
-        self._watch(directories)
-        self._tasks.at_stop(replicas.close)
-        await replicas.start()
-        replicas.offline_changed = self._offline_changed
+        self._tasks.begin("disks", self._follow_disks(), is_vital=True)
+        self._tasks.at_stop(self._replicas.close)
+        await self._replicas.start()
         listeners = {name: address.host_port for name, address in self._identity.advertised.items()}
-        await membership.update(listeners=listeners, offline=replicas.offline)
-        membership.doubted = self._doubted
-        membership.resigned = self._resigned
-        membership.confirmed = self._confirmed
+        await self._membership.update(listeners=listeners)
         self._tasks.at_stop(self._leave)
         await self._register()
 
@@ -74,7 +70,7 @@ class BrokerLifecycle:
         """Wait while the store takes no writes: without a broker epoch this broker leads and follows nothing."""
         while True:
             try:
-                await self._tasks.unless_over(self._membership.join(), self._config.cluster_store)
+                await self._tasks.unless_over(self._membership.join(self), self._config.cluster_store)
             except StoreFailedError as error:
                 if self._tasks.over.is_set():
                     raise
@@ -105,9 +101,9 @@ class BrokerLifecycle:
         except (StoreError, TimeoutError):
             _log.warning("the session in the metadata store could not be closed; it ends by its timeout")
 
-    # The session
+    # The session: `seglog.cluster.membership.SessionListener`
 
-    def _doubted(self) -> None:
+    def doubted(self) -> None:
         if not self._is_stopping:
             _log.warning(
                 "the metadata store has not confirmed the session of node %d: only acks=all is written, and only where "
@@ -117,36 +113,27 @@ class BrokerLifecycle:
         self._controller.resign()
         self._replicas.doubted()
 
-    def _resigned(self) -> None:
+    def resigned(self) -> None:
         if not self._is_stopping:
             _log.warning("node %d has lost its session in the metadata store", self._identity.node_id)
         self._controller.resign()
         self._replicas.resign()
 
-    def _confirmed(self) -> None:
+    def confirmed(self) -> None:
         _log.info("the metadata store confirms the session of node %d", self._identity.node_id)
         self._replicas.confirmed()
 
     # The disks
 
-    def _watch(self, directories: LogDirs) -> None:
-        loop = asyncio.get_running_loop()
-
-        def failed(directory: LogDir, error: OSError) -> None:  # in any thread
-            loop.call_soon_threadsafe(self._directory_failed, directory, error)
-
-        def room_changed(directory: LogDir) -> None:  # in any thread
-            loop.call_soon_threadsafe(self._replicas.room_changed, directory)
-
-        directories.failed = failed
-        for directory in directories.dirs:
-            directory.health.on_full = partial(room_changed, directory)
-
-    def _directory_failed(self, directory: LogDir, error: OSError) -> None:
-        """Others lead what is in it; the other directories go on (KIP-112)."""
-        _log.critical("%s is out of use until the next start: %s", directory.path, error)
-        self._replicas.directory_failed(directory)
-
-    def _offline_changed(self) -> None:
-        """Tell the controller which partitions this broker cannot serve."""
-        self._tasks.begin("offline", self._membership.update(offline=self._replicas.offline))
+    async def _follow_disks(self) -> None:
+        """Others lead what is in a directory that has failed; the other directories go on (KIP-112)."""
+        failed: set[LogDir] = set()
+        while True:
+            directory = await self._events.take()
+            error = directory.health.failure
+            if error is None:
+                self._replicas.room_changed(directory)
+            elif directory not in failed:
+                failed.add(directory)
+                _log.critical("%s is out of use until the next start: %s", directory.path, error)
+                self._replicas.directory_failed(directory)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from seglog.broker.broker_tasks import BrokerTasks
+from seglog.broker.directory_events import DirectoryEvents
 from seglog.broker.directory_topics import DirectoryTopics
 from seglog.broker.ground import BrokerGround
 from seglog.cluster.embedded_store import EmbeddedStore
@@ -55,11 +56,20 @@ class BrokerStorage(NamedTuple):
 
 
 class StorageOpener:
-    """Opens a broker's storage. ``cluster_id`` is the id that the cluster must have, or that a new one gets."""
+    """Opens a broker's storage. ``cluster_id`` is the id that the cluster must have, or that a new one gets;
+    ``events`` note failing and full disks."""
 
-    def __init__(self, config: BrokerConfig, cluster_id: str | None, ground: BrokerGround, tasks: BrokerTasks) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        cluster_id: str | None,
+        events: DirectoryEvents,
+        ground: BrokerGround,
+        tasks: BrokerTasks,
+    ) -> None:
         self._config = config
         self._cluster_id = cluster_id
+        self._events = events
         self._ground = ground
         self._tasks = tasks
 
@@ -96,7 +106,7 @@ class StorageOpener:
         )
         self._tasks.at_stop(store.close)
         await _found_cluster(store, cluster_id)
-        return BrokerStorage(store, LogDirs.alone(directory), node_id, cluster_id)
+        return BrokerStorage(store, LogDirs.alone(directory, self._events.note), node_id, cluster_id)
 
     def _read_first_release(self, path: str) -> Mapping[str, VersionedValue]:
         """The store of the first release, if the directory still has one. Runs in a thread."""
@@ -133,6 +143,7 @@ class StorageOpener:
                 background=True,
                 cluster_id=cluster_id,
                 node_id=node_id,
+                changed=self._events.note,
                 ground=ground,
             )
         )

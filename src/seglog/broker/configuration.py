@@ -39,7 +39,7 @@ class Configuration:
         self.of_cluster: Mapping[str, str] = {}
         self.of_broker: Mapping[str, str] = {}
         self._store = store
-        self.written: Callable[[str, bytes, int], None] = lambda *_: None
+        self._written: Callable[[str, bytes, int], None] = lambda *_: None
         """Called with the name, value and version of each change that this broker writes."""
 
     async def load(self) -> None:
@@ -87,7 +87,7 @@ class Configuration:
                 continue  # another broker changed it: read again
             break
         await self._take_effect(of_cluster, of_broker, changes, took_effect)
-        self.written(f"{_FOLDER}/{name}", value, version)
+        self._written(f"{_FOLDER}/{name}", value, version)
 
     async def _take_effect(
         self,
@@ -115,7 +115,7 @@ class Configuration:
                 has_changed.set()
 
         view.listeners.append(seen)
-        self.written = view.note
+        self._written = view.note
         try:
             while True:
                 await has_changed.wait()

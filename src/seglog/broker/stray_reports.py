@@ -7,7 +7,6 @@ import contextlib
 import logging
 from typing import Final
 
-from seglog.broker.topics import Topics
 from seglog.cluster.model import strays_name
 from seglog.cluster.store import ANY_VERSION, MetadataStore, StoreError
 from seglog.core.ground import Ground
@@ -21,14 +20,12 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class StrayReports:
-    """`changed` requests a new count; `run` takes it."""
+    """`changed` requests a new count; `run` takes it. ``counted`` is the last: the strays and their bytes."""
 
-    def __init__(
-        self, store: MetadataStore, directories: LogDirs, topics: Topics, node_id: int, *, ground: Ground
-    ) -> None:
+    def __init__(self, store: MetadataStore, directories: LogDirs, node_id: int, *, ground: Ground) -> None:
+        self.counted = (0, 0)
         self._store = store
         self._directories = directories
-        self._topics = topics
         self._name = strays_name(node_id)
         self._ground = ground
         self._has_changed = asyncio.Event()
@@ -45,7 +42,7 @@ class StrayReports:
                     await self._has_changed.wait()
             self._has_changed.clear()
             count, size = await self._ground.workers.run(self._measure)
-            self._topics.note_strays(count, size)
+            self.counted = (count, size)
             value = b"%d %d" % (count, size)
             if value == reported:
                 continue

@@ -81,7 +81,7 @@ class LocalPartitions(Sequence[Replica | None]):
 
 class Topics:
     """``by_key`` are the local replicas, ``directories`` the log directories, and ``lost`` the paths of unusable ones,
-    opened or not."""
+    opened or not; ``strays`` see `strays`."""
 
     def __init__(
         self,
@@ -91,16 +91,16 @@ class Topics:
         *,
         node_id: int,
         lost: Callable[[], Collection[str]] = tuple,
+        strays: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
-        self.strays = (0, 0)
-        """Number and bytes of the strays that this broker keeps: replicas that the cluster does not name."""
         self._view = view
         self._by_key = by_key
         self._directories = directories
         self._node_id = node_id
         self._lost = lost
+        self._strays = strays
         self.removed: list[Callable[[Topic], None]] = []
         """Called with each topic that the cluster no longer has."""
         for state in view.topics.values():
@@ -133,8 +133,10 @@ class Topics:
         if topic is not None:
             self.by_id.pop(topic.topic_id, None)
 
-    def note_strays(self, count: int, size: int) -> None:
-        self.strays = (count, size)
+    @property
+    def strays(self) -> tuple[int, int]:
+        """Number and bytes of the strays that this broker keeps: replicas that the cluster does not name."""
+        return self._strays()
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())

@@ -1,8 +1,8 @@
 """Publishes high watermarks in the file ``seglog.watermarks``, so that readers of the directory follow without delay.
 
-The file is mapped, and each partition has a view of its two numbers (`Replica.mark`). An append stores them in a tenth
-of a microsecond: no timer, no write, no directory change. All methods run on the event loop. Creating the file, and
-doubling it, take a fraction of a millisecond.
+The file is mapped, and each partition has a view of its two numbers (`Replica.publish_in`). An append stores them in a
+tenth of a microsecond: no timer, no write, no directory change. All methods run on the event loop. Creating the file,
+and doubling it, take a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Watermarks:
     def __init__(self, fs: Fs, directory: str) -> None:
         self._fs = fs
         self._path = os.path.join(directory, WATERMARKS)
-        self._partitions: set[Replica] = set()
+        self._partitions: dict[Replica, memoryview] = {}
+        """Each with the words where it stores its watermarks."""
         self._file: MappedFile | None = None
         self._lock: Lock | None = None
         self._words = memoryview(b"")
@@ -51,15 +52,15 @@ class Watermarks:
     def add(self, partition: Replica) -> None:
         """Publish a replica, unless it is published already."""
         if partition not in self._partitions:
-            self._partitions.add(partition)
+            self._partitions[partition] = NOT_PUBLISHED
             self._put(partition)
 
     def remove(self, partition: Replica) -> None:
         """Stop publishing a replica. Later appends to it are not published."""
-        if partition in self._partitions:
-            self._partitions.discard(partition)
-            partition.mark[0] = GONE
-            partition.mark = NOT_PUBLISHED
+        words = self._partitions.pop(partition, None)
+        if words is not None:
+            words[0] = GONE
+            partition.publish_in(NOT_PUBLISHED)
 
     def close(self) -> None:
         """Remove the file: readers no longer trust its watermarks."""
@@ -78,7 +79,7 @@ class Watermarks:
             self._make_anew()
             return
         self._words[first : self._end] = entry
-        partition.mark = self._words[first : first + 2]
+        self._publish(partition, self._words[first : first + 2])
         self._words[END_AT] = self._end * _WORD
 
     def _make_anew(self) -> None:
@@ -94,7 +95,7 @@ class Watermarks:
         words = memoryview(file.buffer).cast("q")
         at = HEAD_SIZE // _WORD
         for partition, entry in zip(self._partitions, entries, strict=True):
-            partition.mark = words[at : at + 2]
+            self._publish(partition, words[at : at + 2])
             at += len(entry) // _WORD
         self._close_file()
         self._file, self._lock, self._words, self._end = file, lock, words, at
@@ -118,8 +119,12 @@ class Watermarks:
 
     def _let_go(self) -> None:
         for partition in self._partitions:
-            partition.mark = NOT_PUBLISHED
+            self._publish(partition, NOT_PUBLISHED)
         self._close_file()
+
+    def _publish(self, partition: Replica, words: memoryview) -> None:
+        self._partitions[partition] = words
+        partition.publish_in(words)
 
     def _close_file(self) -> None:
         self._words = memoryview(b"")

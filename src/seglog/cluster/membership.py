@@ -2,20 +2,19 @@
 
 A registration is one commit. It raises the counter of epochs, deletes an earlier registration of the same log
 directories, and creates the new one, which lasts as long as the session. The compare-and-set on the counter fences what
-an earlier run of this broker still had in flight. `doubted` is called when the store has not confirmed the session for
-too long, `resigned` when the session is over, `confirmed` when it is certain. In doubt the broker keeps its
-registration and its epoch: only the store can end them.
+an earlier run of this broker still had in flight. A `SessionListener` hears of the session. In doubt the broker keeps
+its registration and its epoch: only the store can end them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from seglog.cluster.cluster_view import Changes, ClusterView
 from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, OURS, Formats, check_format, encode_formats, speaks_name
@@ -70,8 +69,17 @@ class BrokerInfo(NamedTuple):
     formats: Formats = OURS
 
 
-def _nothing() -> None:
-    pass
+class SessionListener(Protocol):
+    """Hears of a broker's session, on the event loop and at once."""
+
+    def doubted(self) -> None:
+        """The store has not confirmed the session for too long."""
+
+    def resigned(self) -> None:
+        """The session is over."""
+
+    def confirmed(self) -> None:
+        """The broker is registered, and the session is certain."""
 
 
 class Membership:
@@ -81,6 +89,8 @@ class Membership:
     ``kept_since`` is called in a thread, with the next epoch and that of the last registration (None: there was none).
     It stores the new epoch and returns the epoch since which nothing was lost.
     """
+
+    _listener: SessionListener
 
     def __init__(
         self,
@@ -94,9 +104,6 @@ class Membership:
     ) -> None:
         self.me: Member | None = None
         self.session: StoreSession | None = None
-        self.doubted: Callable[[], None] = _nothing
-        self.resigned: Callable[[], None] = _nothing
-        self.confirmed: Callable[[], None] = _nothing
         self._store = store
         self._view = view
         self._timeout_ms = session_timeout_ms
@@ -120,9 +127,9 @@ class Membership:
         """The registration that the store should have; its epochs are those of the last registration."""
         self._is_written = True
         self._is_relied_on = False
-        """`confirmed` was called, and `resigned` was not called since."""
+        """The listener was told `confirmed`, and not `resigned` since."""
         self._is_in_doubt = False
-        """`doubted` was called, and neither of the others since."""
+        """The listener was told `doubted`, and neither of the others since."""
         self._uncertain_since: float | None = None
         self._uncertain_before = 0.0
         """Seconds of earlier doubts."""
@@ -152,10 +159,14 @@ class Membership:
 
     # Joining
 
-    async def join(self) -> None:
-        """Register in a new epoch. Raises `NodeIdTakenError` if another broker still has this node id when the session
-        of a dead one would be over, `StoreFailedError` if the store fails that long, and the errors of ``kept_since``:
-        then there is no registration."""
+    async def join(self, listener: SessionListener) -> None:
+        """Register in a new epoch; ``listener`` hears of the session from now on. Raises `NodeIdTakenError` if another
+        broker still has this node id when the session of a dead one would be over, `StoreFailedError` if the store
+        fails that long, and the errors of ``kept_since``: then there is no registration."""
+        self._listener = listener
+        await self._join()
+
+    async def _join(self) -> None:
         until = self._clock.monotonic() + self._timeout_ms / 1000 * _SESSIONS
         is_told = False
         async with self._writing:
@@ -300,7 +311,7 @@ class Membership:
         return seen is None or seen.epoch != self.me.epoch
 
     def _look(self) -> None:
-        """Check the session and call `doubted`, `resigned` or `confirmed`."""
+        """Check the session and tell the listener of a change."""
         if self.me is None:
             return
         if self.session is None or not self.session.is_alive:
@@ -315,7 +326,7 @@ class Membership:
         if self._is_relied_on and not self._is_in_doubt:
             self._is_in_doubt = True
             self._note_uncertain()
-            self.doubted()
+            self._listener.doubted()
 
     def _note_uncertain(self) -> None:
         if self._uncertain_since is None:
@@ -325,20 +336,20 @@ class Membership:
         self._uncertain_before += self.uncertain_seconds
         self._uncertain_since = None
         self._is_relied_on, self._is_in_doubt = True, False
-        self.confirmed()
+        self._listener.confirmed()
 
     def _lose(self) -> None:
         self.me = None
         if self._is_relied_on:
             self._is_relied_on = self._is_in_doubt = False
             self._note_uncertain()
-            self.resigned()
+            self._listener.resigned()
 
     async def _join_again(self) -> None:
         seconds = _LEAST_SECONDS
         while not self._has_left:
             try:
-                await self.join()
+                await self._join()
             except (StoreFailedError, LogDirFullError) as error:
                 _log.warning("broker %d cannot join again yet: %s", self._wanted.node_id, error)
                 await asyncio.sleep(seconds)
@@ -368,6 +379,12 @@ class Membership:
             return None if found is None else decode_broker(self._name, found.value)
         except InvalidStateError as error:
             raise NodeIdTakenError(f"node id {self._wanted.node_id} is taken: {error}") from error
+
+    def report_offline(self, partitions: Sequence[str]) -> None:
+        """The broker cannot serve these partitions, by the names of a registration: `run` writes that."""
+        self._wanted = replace(self._wanted, offline=tuple(partitions))
+        self._is_written = False
+        self._woken.set()
 
     async def update(self, **changes: Any) -> None:
         """Change fields of the registration, for this session and later ones. Raises `StoreFailedError` if the store

@@ -8,7 +8,7 @@ clock.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -48,17 +48,11 @@ from seglog.storage.log.reads import LogSlice, UpTo
 
 Brokers = Mapping[int, BrokerRegistration]
 NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
-"""The mark of a replica whose high watermark is not published."""
+"""Where a replica that is not published stores its high watermark."""
 COMMITTED: Final = 0
 KAFKA_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-
-
-def flush_now(replica: Replica) -> None:
-    """Flush as ``flush.messages`` asks for, while the appender waits."""
-    replica.log.flush()
-    replica.flushed()
 
 
 class ReplicaFetch(NamedTuple):
@@ -93,8 +87,26 @@ class ReplicaAnswer(NamedTuple):
     log_start_offset: int
 
 
-def _nothing(replica: Replica) -> None:
-    del replica
+class ReplicaListener:
+    """Hears of a broker's replicas, on its event loop. This one acts on a due flush only."""
+
+    def appended(self, replica: Replica) -> None:
+        """The leader's log has grown, and its high watermark may follow."""
+
+    def committed(self, replica: Replica) -> None:
+        """The high watermark has moved."""
+
+    def flush_due(self, replica: Replica) -> None:
+        """``flush.messages`` asks for a flush. Flush the log, perhaps in a thread, and then call `Replica.flushed`.
+        Until then nothing above `Log.flushed_end` is acknowledged, committed or shown."""
+        replica.log.flush()
+        replica.flushed()
+
+    def cut_refused(self, replica: Replica) -> None:
+        """The replica does not truncate at ``refused_cut``, as its leader asks."""
+
+    def cut_saved(self, replica: Replica, saved: SavedCut) -> None:
+        """A copy was made before a truncation."""
 
 
 class Replica:
@@ -104,33 +116,26 @@ class Replica:
     (`Progress.may_commit_unconfirmed`). Otherwise it ``is_suspended``: it answers its followers and no client.
 
     ``followers`` are called when the log's end grows, with the number of bytes, and with 0 when only the high watermark
-    moves. ``waiters`` are called when consumers can see more. ``appended`` is called after an append of the leader,
-    ``committed`` after a move of the high watermark.
+    moves. ``waiters`` are called when consumers can see more.
 
     A follower never truncates below its high watermark unless an unclean election began an epoch after those records
-    were written. ``refused_cut`` is the offset at which its leader wants it to (-1: none); ``refused`` is then called.
-    ``saved`` is called with a copy that was made before a truncation.
+    were written. ``refused_cut`` is the offset at which its leader wants it to (-1: none).
 
-    Appends, records and bytes since the start are counted for `seglog.broker.metrics`. ``mark`` publishes the high
-    watermark and the last stable offset to readers of the directory, as two int64.
+    Appends, records and bytes since the start are counted for `seglog.broker.metrics`.
 
-    ``flush_due`` is called when ``flush.messages`` asks for a flush. It flushes the log, perhaps in a thread, and then
-    calls `flushed`. Until then nothing above `Log.flushed_end` is acknowledged, committed or shown.
-
-    The log of a broker that is alone moves its high watermark itself (`Log.hw_follows_end`): ``appended`` is not
-    called, and an epoch begins only with its first record.
+    The log of a broker that is alone moves its high watermark itself (`Log.hw_follows_end`): its listener is not told
+    `ReplicaListener.appended`, and an epoch begins only with its first record.
     """
 
     __slots__ = (
-        "_flush_due",
         "_former",
+        "_listener",
+        "_published",
         "_unclean_epoch",
         "_unseen",
-        "appended",
         "appends",
         "bytes_in",
         "bytes_out",
-        "committed",
         "directory",
         "followers",
         "in_doubt",
@@ -138,12 +143,9 @@ class Replica:
         "leader",
         "leader_epoch",
         "log",
-        "mark",
         "messages_in",
         "progress",
-        "refused",
         "refused_cut",
-        "saved",
         "topic_id",
         "topic_partition",
         "version",
@@ -157,17 +159,17 @@ class Replica:
         topic_id: UUID,
         log: Log,
         *,
-        flush_due: Callable[[Replica], None] = flush_now,
+        listener: ReplicaListener | None = None,
     ) -> None:
         log.defer_flushes()
-        self._flush_due = flush_due
+        self._listener = listener or ReplicaListener()
         self._unseen = 0
         """Bytes appended since the high watermark moved."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
         self.waiters: dict[GrowthListener, None] = {}  # ordered, so that a simulation can be repeated
-        self.mark = NOT_PUBLISHED
+        self._published = NOT_PUBLISHED
         self.in_doubt = False
         """Another broker may lead the partition, and the metadata store cannot be asked."""
         self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
@@ -177,11 +179,7 @@ class Replica:
         self.version = -1
         self.progress: Progress | None = None
         self.followers: dict[GrowthListener, None] = {}
-        self.appended: Callable[[Replica], None] = _nothing
-        self.committed: Callable[[Replica], None] = _nothing
         self.refused_cut = -1
-        self.refused: Callable[[Replica], None] = _nothing
-        self.saved: Callable[[Replica, SavedCut], None] = lambda _, __: None
         self._unclean_epoch = NO_EPOCH
         self._former: Progress | None = None
         """The progress at the time of `resign`, if a proposed ISR was being written."""
@@ -260,7 +258,7 @@ class Replica:
             name = offline_name(self.topic_id, self.topic_partition.partition)
             self.progress = Progress(me.node_id, name, stored, end, now_ms, lag_max_ms=lag_max_ms)
         if self.log.needs_flush:
-            self._flush_due(self)
+            self._listener.flush_due(self)
 
     def _follow(self, state: PartitionState, me: Member) -> None:
         self.progress = None
@@ -408,7 +406,7 @@ class Replica:
         self.bytes_in += size
         self._grown(size)
         if self.log.needs_flush:
-            self._flush_due(self)
+            self._listener.flush_due(self)
         return appended
 
     def _check_unconfirmed(self, *, needs_all: bool) -> None:
@@ -428,14 +426,14 @@ class Replica:
             return
         for waiter in tuple(self.followers):
             waiter.grown(size)
-        self.appended(self)
+        self._listener.appended(self)
 
     def flushed(self) -> None:
         """Everything appended before the last flush began may be acknowledged."""
         if self.log.hw_follows_end:
             self._show_all()
             return
-        self.appended(self)
+        self._listener.appended(self)
         for waiter in tuple(self.waiters):
             waiter.grown(0)  # waiters with acks=1 wait for the flush, not for the high watermark
 
@@ -476,7 +474,7 @@ class Replica:
             waiter.grown(size or MAX_INT32)
         for follower in self.followers:
             follower.grown(0)  # its next answer has the high watermark
-        self.committed(self)
+        self._listener.committed(self)
 
     def wake(self) -> None:
         """Wake all waiters: the partition goes away, or has another leader."""
@@ -617,7 +615,7 @@ class Replica:
             is_known = self.refused_cut == offset
             self.refused_cut = offset
             if not is_known:
-                self.refused(self)
+                self._listener.cut_refused(self)
             raise CutRefusedError(
                 f"{self.topic_partition}: leader {self.leader} of epoch {self.leader_epoch} does not have offsets "
                 f"{offset} to {committed - 1}. They are committed, and no unclean election discarded them: they stay "
@@ -625,7 +623,7 @@ class Replica:
             )
         if is_unclean or offset <= start < end:
             saved = self.directory.save_from(*self.topic_partition, offset)
-            self.saved(self, SavedCut(max(offset, start), end, saved))
+            self._listener.cut_saved(self, SavedCut(max(offset, start), end, saved))
         self.refused_cut = -1
 
     def _show_all(self) -> None:
@@ -634,11 +632,16 @@ class Replica:
         for waiter in tuple(self.waiters):
             waiter.grown(size)
 
+    def publish_in(self, words: memoryview) -> None:
+        """From now on store the high watermark and the last stable offset in ``words``, two int64 that readers of the
+        directory see; they have the present values. `NOT_PUBLISHED` ends that."""
+        self._published = words
+
     def _show(self) -> None:
         """Publish what is committed to readers of the directory; after an unclean election that may be less than
         before."""
-        self.mark[0] = self.log.high_watermark
-        self.mark[1] = self.log.last_stable_offset
+        self._published[0] = self.log.high_watermark
+        self._published[1] = self.log.last_stable_offset
 
 
 def _other(leader: int, me: Member) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from seglog.cluster.cluster_view import Changes, ClusterView
@@ -34,7 +34,7 @@ from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.fetchers import Fetchers
 from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.isr_writes import IsrWrites
-from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, SavedCut
+from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, ReplicaListener, SavedCut
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
@@ -49,19 +49,31 @@ _WEIGH_SECONDS: Final = 0.5
 _logger: Final = logging.getLogger("seglog.replication")
 
 
-async def _nothing() -> None:
-    pass
-
-
 class StaleBrokerEpochError(SeglogError):
     """The request comes from an earlier epoch of its broker (KIP-903)."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
 
 
-class Replicas:
+class ReplicaObserver(Protocol):
+    """Hears which replicas a broker has, on its event loop."""
+
+    def shown(self, replica: Replica) -> None:
+        """A new replica is served."""
+
+    def hidden(self, replica: Replica) -> None:
+        """A replica is not served any more; it may be told again."""
+
+    def strays_changed(self) -> None:
+        """See `LogDirs.strays`."""
+
+    async def before_changes(self) -> None:
+        """Logs will be created or removed once this returns: see `seglog.cluster.generation`."""
+
+
+class Replicas(ReplicaListener):
     """Call `start`, then `run` as long as the broker runs. ``changed`` are called with a replica whose role or epoch
-    has changed, or that was removed; ``shown`` with a new one."""
+    has changed, or that was removed."""
 
     def __init__(
         self,
@@ -70,6 +82,7 @@ class Replicas:
         membership: Membership,
         store: MetadataStore,
         followed: Fetchers,
+        observer: ReplicaObserver,
         *,
         node_id: int,
         ground: Ground,
@@ -79,20 +92,13 @@ class Replicas:
         self._view = view
         self._membership = membership
         self._followed = followed
+        self._observer = observer
         self._node_id = node_id
         self._clock = ground.clock
         self._lag_max_ms = lag_max_ms
         self._by_key: dict[Key, Replica] = {}
         self.by_key: Mapping[Key, Replica] = MappingProxyType(self._by_key)
         self.changed: list[Callable[[Replica], None]] = []
-        self.shown: Callable[[Replica], None] = lambda _: None
-        self.hidden: Callable[[Replica], None] = lambda _: None
-        self.note_generation: Callable[[], Awaitable[None]] = _nothing
-        """Awaited before logs are created or removed: see `seglog.cluster.generation`."""
-        self.strays_changed: Callable[[], None] = lambda: None
-        """Called when the strays change: see `LogDirs.strays`."""
-        self.offline_changed: Callable[[], None] = lambda: None
-        """Called when more partitions cannot be served: see `offline`."""
         self._has_resigned = True
         self._is_in_doubt = False
         self._offline: set[Key] = set()
@@ -131,7 +137,7 @@ class Replicas:
         await self._make_and_remove()
         removed, strays = self._not_named()
         await self._take_out(removed, strays)
-        self.strays_changed()
+        self._observer.strays_changed()
         await self._bury()
 
     async def run(self) -> None:
@@ -206,7 +212,7 @@ class Replicas:
             if topic_id not in unclean:
                 unclean[topic_id] = self._view.is_unclean(topic_id)
             if replica.weigh(self.now_ms, unclean=unclean[topic_id], silence_ms=silence_ms):
-                self._advance(replica)
+                replica.advance(self._view.brokers, self.now_ms)
                 self._tell(replica)
 
     def confirmed(self) -> None:
@@ -217,7 +223,7 @@ class Replicas:
             if not was_in_doubt:
                 replica.forget_version()  # this broker may have a new epoch
             elif replica.trust():
-                self._advance(replica)
+                replica.advance(self._view.brokers, self.now_ms)
                 self._tell(replica)
             self._apply(key, replica)
 
@@ -240,13 +246,13 @@ class Replicas:
             self._wanted.add(key)
             self._has_work.set()
             if replica is not None:  # now: removing the log may take a while
-                self.hidden(replica)
+                self._observer.hidden(replica)
                 self._take_back(key, replica)
         if changes.brokers:
             self._followed.brokers_changed()
             for replica in self._by_key.values():
                 if replica.progress is not None:
-                    self._advance(replica)
+                    replica.advance(self._view.brokers, self.now_ms)
                     self._isr_writes.propose_joins(
                         replica
                     )  # a follower does not repeat a fetch from before its registration was seen
@@ -314,14 +320,14 @@ class Replicas:
                 _logger.error("the configuration of %s cannot be applied: %s", name, error)
         wanted, self._wanted = self._wanted, set()
         if wanted:  # first, so that a store that goes back after this is noticed
-            await self.note_generation()
+            await self._observer.before_changes()
         await self._remove([key for key in wanted if key in self._by_key and not self._is_mine(key)])
         gone = {key for key in wanted & (self._offline | self._away) if not self._has_part(key)}
         if gone:
             self._offline -= gone
             self._not_yet -= gone
             self._away -= gone
-            self.offline_changed()
+            self._report_offline()
         await self._make([key for key in wanted if key not in self._by_key and self._is_mine(key)])
 
     def _try_again(self) -> None:
@@ -338,14 +344,14 @@ class Replicas:
             replica = self._by_key.pop(key)
             self._away.discard(key)
             self._no_room.discard(key)
-            self.hidden(replica)
+            self._observer.hidden(replica)
             self._take_back(key, replica)
             if key not in self._offline:
                 is_named = self._is_removal_named(key, replica.log.epochs.latest)
                 (removed if is_named else strays).append(replica.topic_partition)
         await self._take_out(removed, strays)
         if strays:
-            self.strays_changed()
+            self._observer.strays_changed()
 
     async def _take_out(self, removed: list[TopicPartition], strays: list[TopicPartition]) -> None:
         """Delete the logs of ``removed`` and set those of ``strays`` aside; the next start repeats what fails."""
@@ -379,18 +385,15 @@ class Replicas:
                 self._cannot_be_had(key, one.partition, LogDirOfflineError(f"{directory.path} is out of use"))
                 continue
             self._serve_log(key, one.partition, directory, log)
-        self.strays_changed()
+        self._observer.strays_changed()
         if self._offline != before:
-            self.offline_changed()
+            self._report_offline()
 
     def _serve_log(self, key: Key, partition: TopicPartition, directory: LogDir, log: Log) -> None:
         self._offline.discard(key)
         self._not_yet.discard(key)
-        replica = Replica(directory, partition, key[0], log, flush_due=self._flushes.due)
-        replica.appended = replica.committed = self._advance
-        replica.refused, replica.saved = self._cut_refused, _cut_saved
-        self._by_key[key] = replica
-        self.shown(replica)
+        replica = self._by_key[key] = Replica(directory, partition, key[0], log, listener=self)
+        self._observer.shown(replica)
         if self._is_mine(key):
             self._apply(key, replica)
         else:  # the store has changed in between
@@ -454,7 +457,7 @@ class Replicas:
             return
         try:
             is_done = await self._lane.run(lambda: self._directories.delete_topics(dead))
-            self.strays_changed()
+            self._observer.strays_changed()
             if not is_done:
                 return
             for commit in in_commits([Change(tombstone_name(one, mine), None, ANY_VERSION) for one in sorted(dead)]):
@@ -480,13 +483,17 @@ class Replicas:
         """All partitions that cannot be served here, by the names of a registration."""
         return tuple(sorted(f"{topic_id}/{number}" for topic_id, number in self._offline | self._away))
 
+    def _report_offline(self) -> None:
+        """Let the controller know: it elects other leaders."""
+        self._membership.report_offline(self.offline)
+
     def directory_failed(self, directory: LogDir) -> None:
         """Serve nothing of this directory any more."""
         for key, replica in self._by_key.items():
             if replica.directory is directory:
                 self._offline.add(key)
                 self._take_back(key, replica)
-        self.offline_changed()
+        self._report_offline()
 
     # A full disk
 
@@ -506,7 +513,7 @@ class Replicas:
                 self._away.discard(key)
                 self._apply(key, replica)
         if self._away != before:
-            self.offline_changed()
+            self._report_offline()
 
     def _has_room_elsewhere(self, key: Key) -> bool:
         stored = self._view.partitions.get(key)
@@ -520,7 +527,7 @@ class Replicas:
         stored = self._view.partitions.get(key)
         if key in self._away and stored is not None and stored.state.leader == NO_LEADER:
             self._away.discard(key)
-            self.offline_changed()
+            self._report_offline()
 
     # Leading
 
@@ -533,7 +540,16 @@ class Replicas:
         self._isr_writes.propose_joins(replica)
         return answer
 
-    # Evidence, and refused truncations
+    def appended(self, replica: Replica) -> None:
+        replica.advance(self._view.brokers, self.now_ms)
+
+    def committed(self, replica: Replica) -> None:
+        replica.advance(self._view.brokers, self.now_ms)
+
+    def flush_due(self, replica: Replica) -> None:
+        self._flushes.due(replica)
+
+    # Evidence, and truncations
 
     def _report(self, key: Key) -> PartitionState | None:
         me, stored, replica = self._membership.me, self._view.partitions.get(key), self._by_key.get(key)
@@ -542,7 +558,7 @@ class Replicas:
         kept = self._directories.kept(replica.topic_partition)
         return None if kept is None else replica.report(stored, me, kept)
 
-    def _cut_refused(self, replica: Replica) -> None:
+    def cut_refused(self, replica: Replica) -> None:
         log = replica.log
         _logger.warning(
             "%s: leader %d of epoch %d has nothing from offset %d on. Offsets %d to %d are committed, and stay here. "
@@ -557,8 +573,16 @@ class Replicas:
         )
         self._reports.want((replica.topic_id, replica.topic_partition.partition))
 
-    def _advance(self, replica: Replica) -> None:
-        replica.advance(self._view.brokers, self.now_ms)
+    def cut_saved(self, replica: Replica, saved: SavedCut) -> None:
+        _logger.warning(
+            "%s: offsets %d to %d are truncated, because leader %d of epoch %d does not have them; a copy is in %s",
+            replica.topic_partition,
+            saved.start,
+            saved.end - 1,
+            replica.leader,
+            replica.leader_epoch,
+            saved.path,
+        )
 
     def _check_isr(self) -> None:
         for replica in list(self._by_key.values()):
@@ -572,15 +596,3 @@ class Replicas:
             for replica in self._by_key.values()
             if replica.progress is not None and not others.isdisjoint(replica.progress.state.isr_nodes)
         ]
-
-
-def _cut_saved(replica: Replica, saved: SavedCut) -> None:
-    _logger.warning(
-        "%s: offsets %d to %d are truncated, because leader %d of epoch %d does not have them; a copy is in %s",
-        replica.topic_partition,
-        saved.start,
-        saved.end - 1,
-        replica.leader,
-        replica.leader_epoch,
-        saved.path,
-    )

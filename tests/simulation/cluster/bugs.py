@@ -324,7 +324,7 @@ def _epoch_of_last_life(patch: Patch) -> None:
         former = last.get(self._name)
         if former is not None and self.me is None:
             self.me = former
-            self.confirmed()
+            self._listener.confirmed()
         is_done = await honest(self)
         if self.me is not None:
             last[self._name] = self.me

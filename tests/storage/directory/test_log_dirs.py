@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -34,7 +34,12 @@ PATHS = ("/d1", "/d2", "/d3")
 
 
 def open_dirs(
-    fs: MemoryFs, paths: Sequence[str] = PATHS, *, cluster_id: str | None = "c", node_id: int | None = 7
+    fs: MemoryFs,
+    paths: Sequence[str] = PATHS,
+    *,
+    cluster_id: str | None = "c",
+    node_id: int | None = 7,
+    changed: Callable[[LogDir], None] | None = None,
 ) -> LogDirs:
     rng = random.Random(fs.calls.total())
     return LogDirs.open(
@@ -43,6 +48,7 @@ def open_dirs(
         config=DIRECTORY,
         cluster_id=cluster_id,
         node_id=node_id,
+        changed=changed,
     )
 
 
@@ -123,14 +129,12 @@ def test_a_partition_in_two_directories_is_refused_in_both(fs: MemoryFs) -> None
 
 def test_a_directory_whose_disk_fails_is_offline_alone_and_told_once(fs: MemoryFs) -> None:
     told: list[tuple[str, str]] = []
-    dirs = open_dirs(fs)
+    dirs = open_dirs(fs, changed=lambda directory: told.append((directory.path, str(directory.health.failure))))
     held = logs(dirs.hold_many(wanted("a", ONE, 0, 1, 2)))
     fs.fail_at("pwrite", 1, path="/d2", error=errno.EIO, times=99)
-    with pytest.raises(LogDirOfflineError):
-        fill(held[1], 1)
-    dirs.failed = lambda directory, error: told.append((directory.path, str(error)))  # later than the failure
-    with pytest.raises(LogDirOfflineError):
-        fill(held[1], 1)
+    for _ in range(2):
+        with pytest.raises(LogDirOfflineError):
+            fill(held[1], 1)
     assert [path for path, _ in told] == ["/d2"]
     assert list(dirs.offline) == ["/d2"]
     for log in (held[0], held[2]):

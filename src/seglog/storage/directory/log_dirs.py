@@ -49,7 +49,7 @@ from seglog.storage.formats.life_file import PENDING, Life, read_life
 from seglog.storage.log.log import Log
 
 _logger = logging.getLogger("seglog")
-Failed = Callable[[LogDir, OSError], None]
+Changed = Callable[[LogDir], None]
 
 
 class LogDirs:
@@ -58,12 +58,20 @@ class LogDirs:
     ``dirs`` are the directories that could be opened. ``offline`` has those whose disk failed, at the opening or later,
     by path and with the error.
 
+    ``changed`` is called with a directory whose disk has failed, is full or has room again (`LogDir.health`), by the
+    thread that notices; for a failure once.
+
     ``owns_topics``: the broker is alone, and its one directory decides which partitions there are
     (`LogDir.create_topic`). Then this class only finds them.
     """
 
     def __init__(
-        self, dirs: Sequence[LogDir], offline: Mapping[str, SeglogError], *, owns_topics: bool = False
+        self,
+        dirs: Sequence[LogDir],
+        offline: Mapping[str, SeglogError],
+        *,
+        changed: Changed | None = None,
+        owns_topics: bool = False,
     ) -> None:
         """Use `open` or `alone`."""
         self.owns_topics = owns_topics
@@ -74,8 +82,7 @@ class LogDirs:
         self._mark: ClusterMark | None = None
         self._lives: dict[LogDir, Life] = {}
         """The ``seglog.life`` of each healthy directory, once this broker is registered."""
-        self._failed: Failed | None = None
-        self._untold: list[tuple[LogDir, OSError]] = []
+        self._changed: Changed = changed or (lambda _: None)
         self._lock = threading.RLock()
         self._failing = threading.RLock()
         """For failures and lives. Lock order: `_lock`, a log's lock, this one."""
@@ -90,9 +97,9 @@ class LogDirs:
                         either.refuse(partition, reason)
         self._past = loss_evidence.assess_losses(self.dirs, absent=len(self.offline))
         for directory in self.dirs:
-            directory.health.on_failure = lambda error, directory=directory: self._has_failed(directory, error)
-            if directory.health.failure is not None:
-                self._has_failed(directory, directory.health.failure)
+            directory.health.watch(
+                failed=partial(self._has_failed, directory), room_changed=partial(self._changed, directory)
+            )
 
     @classmethod
     def open(
@@ -104,6 +111,7 @@ class LogDirs:
         cluster_id: str | None = None,
         node_id: int | None = None,
         hw_follows_end: bool = False,
+        changed: Changed | None = None,
         ground: Ground | None = None,
     ) -> Self:
         """Open all directories, with ``background`` at the same time; one whose disk fails is `offline`.
@@ -132,7 +140,7 @@ class LogDirs:
         opened, offline = _open_all(open_one, resolved, ground.workers, threads=len(resolved) if background else 1)
         try:
             _identify(opened, ground.rng)
-            directories = cls(opened, offline)
+            directories = cls(opened, offline, changed=changed)
             if meta.cluster_id is not None and meta.node_id is not None:
                 directories.mark(meta.cluster_id, meta.node_id)
             return directories
@@ -141,30 +149,15 @@ class LogDirs:
             raise
 
     @classmethod
-    def alone(cls, directory: LogDir) -> Self:
+    def alone(cls, directory: LogDir, changed: Changed | None = None) -> Self:
         """The directory of a broker that is alone."""
-        return cls([directory], {}, owns_topics=True)
+        return cls([directory], {}, changed=changed, owns_topics=True)
 
     # Failures
 
     @property
     def healthy(self) -> list[LogDir]:
         return [directory for directory in self.dirs if directory.health.failure is None]
-
-    @property
-    def failed(self) -> Failed | None:
-        """Called once for each directory whose disk fails, by the thread that notices. Setting it calls it for earlier
-        failures."""
-        return self._failed
-
-    @failed.setter
-    def failed(self, tell: Failed | None) -> None:
-        with self._failing:
-            self._failed = tell
-            untold, self._untold = (self._untold, []) if tell is not None else ([], self._untold)
-        if tell is not None:
-            for directory, error in untold:
-                tell(directory, error)
 
     def _has_failed(self, directory: LogDir, error: OSError) -> None:
         with self._failing:
@@ -173,11 +166,7 @@ class LogDirs:
             if not self.owns_topics:
                 _logger.error("%s. Its partitions are served by their other replicas; see docs/replication.md", reason)
                 self._note_failure(directory)
-            tell = self._failed
-            if tell is None:
-                self._untold.append((directory, error))
-        if tell is not None:
-            tell(directory, error)
+        self._changed(directory)
 
     def _note_failure(self, directory: LogDir) -> None:
         written = self._lives or self._past_lives()

@@ -104,17 +104,23 @@ class DirHealth:
     refused with `LogDirFullError`; everything else goes on in the room that `Reserve` kept back.
     """
 
-    __slots__ = ("_looked_at", "failure", "full", "on_failure", "on_full", "path", "reserve")
+    __slots__ = ("_failed", "_looked_at", "_reserve", "_room_changed", "failure", "full", "path")
 
-    def __init__(self, path: str, on_failure: Callable[[OSError], None] | None = None) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
         self.failure: OSError | None = None
         self.full: NoSpaceError | None = None
-        self.on_failure = on_failure
-        self.on_full: Callable[[], None] | None = None
-        """Called whenever ``full`` changes, in the thread that found out."""
-        self.reserve: Reserve | None = None
+        self._failed: Callable[[OSError], None] = lambda _: None
+        self._room_changed: Callable[[], None] = lambda: None
+        self._reserve: Reserve | None = None
         self._looked_at = -_LOOK_EVERY_SECONDS
+
+    def watch(self, *, failed: Callable[[OSError], None], room_changed: Callable[[], None]) -> None:
+        """From now on call ``failed`` once with the first error, which may have been before, and ``room_changed``
+        whenever ``full`` changes; both in the thread that finds out."""
+        self._failed, self._room_changed = failed, room_changed
+        if self.failure is not None:
+            failed(self.failure)
 
     def check(self) -> None:
         if self.failure is not None:
@@ -140,21 +146,20 @@ class DirHealth:
     def failed(self, error: OSError) -> None:
         if self.failure is None:
             self.failure = error
-            if self.on_failure is not None:
-                self.on_failure(error)
+            self._failed(error)
 
     # A full disk
 
     def keep_back(self, reserve: Reserve) -> None:
         """Reserve this room for a full disk. If there is no room for it, the disk counts as full."""
-        self.reserve = reserve
+        self._reserve = reserve
         if not reserve.take():
             self.filled(NoSpaceError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path))
 
     def filled(self, error: NoSpaceError) -> None:
         """A write found no room."""
-        if self.reserve is not None:
-            self.reserve.give_up()
+        if self._reserve is not None:
+            self._reserve.give_up()
         if self.full is None:
             self.full = error
             _logger.error(
@@ -163,8 +168,7 @@ class DirHealth:
                 self.path,
                 error,
             )
-            if self.on_full is not None:
-                self.on_full()
+            self._room_changed()
 
     def check_room(self, now: float) -> None:
         """Raise `LogDirFullError` while the disk is full; every tenth of a second of ``now`` it is tried again."""
@@ -179,15 +183,14 @@ class DirHealth:
             return False
         self._looked_at = now
         try:
-            if self.reserve is not None and not self.reserve.take():
+            if self._reserve is not None and not self._reserve.take():
                 return False
         except OSError as error:
             self.failed(error)
             return False
         self.full = None
         _logger.warning("%s has room again, and takes records", self.path)
-        if self.on_full is not None:
-            self.on_full()
+        self._room_changed()
         return True
 
     def make_room(self, write: Callable[[], Of]) -> Of:
@@ -198,7 +201,7 @@ class DirHealth:
         try:
             return write()
         except NoSpaceError as error:
-            if self.reserve is None or not self.reserve.give_up():
+            if self._reserve is None or not self._reserve.give_up():
                 raise
             self.filled(error)
             return write()
