@@ -124,10 +124,10 @@ def test_its_port_is_kept_until_it_listens_again(broker: Broker, monkeypatch: py
     broker.stop()
     start = broker._runner.start
 
-    def look_and_start(settings: Mapping[str, str], topics: Mapping[str, int]) -> str:
+    def look_and_start(settings: Mapping[str, str], topics: Mapping[str, int], ahead: float) -> str:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind((host, int(port)))
-        return start(settings, topics)
+        return start(settings, topics, ahead)
 
     monkeypatch.setattr(broker._runner, "start", look_and_start)
     broker.start()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, cast
@@ -35,6 +36,7 @@ _TOGETHER: Final = 64
 _TURN_SECONDS: Final = 0.005
 """How long one client's requests may keep the others waiting."""
 _SIZE: Final = Struct(">i")
+_NO_LINGER: Final = Struct("ii").pack(1, 0)
 PEEK: Final = 4
 """Bytes of a frame that decide how large it may be: API and version."""
 
@@ -419,6 +421,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def end(self, data: bytes, *, with_reset: bool = False, stays: bool = False) -> None:
+        """Send these bytes, and close behind them; ``with_reset`` by RST. ``stays``: leave the connection open."""
+        transport = self._transport
+        if transport is None:
+            return
+        transport.write(data)
+        if with_reset:
+            reset_on_close(transport.get_extra_info("socket"))
+            transport.abort()
+        elif not stays:
+            transport.close()
+
     @property
     def unsent(self) -> int:
         """Bytes that the client has not taken."""
@@ -445,6 +459,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             seen = ("idle", self.last_active)
         if self._watch.is_over(seen, left, now):
             transport.abort()
+
+
+def reset_on_close(raw: socket.socket) -> None:
+    """Let the close of a socket reset its connection (RST), as a host does that has lost its process."""
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
 class IdleLimits(NamedTuple):

@@ -16,33 +16,40 @@ import socket
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType, TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, Unpack
 
 from seglog.core.quick_imports import without_hypothesis
+from seglog.faults.fault import Fault, error_code
+from seglog.testing.broker_clock import BrokerClock
 from seglog.testing.broker_error import BrokerError
+from seglog.testing.injected_fault import BrokerFaults, FaultFields, InjectedFault
 
 __all__ = ["TEST_SETTINGS", "Broker", "BrokerError"]
 
 _LOOPBACK: Final = "127.0.0.1"
 TEST_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "connections.max.idle.ms": "-1",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1",
         "log.segment.delete.delay.ms": "0",
+        "max.incremental.fetch.session.cache.slots": "0",
         "offsets.topic.num.partitions": "1",
     }
 )
-"""The configuration of a broker for tests: it waits for nothing that a test does not need."""
+"""The configuration of a broker for tests: it waits for nothing that a test does not need, each Fetch names all of its
+partitions, so that a fault finds them, and no connection ends because the clock was moved."""
 
 
 class Runner(Protocol):
     """Where a broker runs. All of it is called from one thread at a time."""
 
-    def start(self, settings: Mapping[str, str], topics: Mapping[str, int]) -> str:
-        """Run, with these topics; what clients connect to. Raises what `Node.start` and `LogDir.create_topic` raise."""
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, int], ahead: float) -> str:
+        """Run, with these topics and a clock so many seconds ahead; what clients connect to. Raises what `Node.start`
+        and `LogDir.create_topic` raise."""
 
     def stop(self) -> None:
         """End it cleanly. Raises what `Node.stop` raises; it has ended then, too."""
@@ -51,6 +58,12 @@ class Runner(Protocol):
     def resume(self) -> None: ...
     def reset(self, topics: Mapping[str, int]) -> None: ...
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None: ...
+
+    def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
+        """Arm faults; their ids."""
+
+    def control(self, verb: str, argument: Mapping[str, Any]) -> Any:
+        """A command of `seglog.faults.broker_control`."""
 
 
 class KillableRunner(Runner, Protocol):
@@ -83,6 +96,8 @@ class Broker:
         self.is_running = False
         self.is_paused = False
         self._bootstrap = ""
+        self.clock = BrokerClock(self._move)
+        self.faults = BrokerFaults(self._inject, self._control)
         self._kept: socket.socket | None = None
         self._is_temporary = data_dir is None
         self._remove: weakref.finalize[..., Broker] | None = None
@@ -125,7 +140,7 @@ class Broker:
         if sys.platform != "linux":  # elsewhere only one socket is bound to a port at a time
             self._release_port()
         try:
-            self._bootstrap = self._runner.start(settings, {} if self._bootstrap else self.topics)
+            self._bootstrap = self._runner.start(settings, {} if self._bootstrap else self.topics, self.clock.ahead)
         finally:
             self._release_port()
         self.is_running = True
@@ -136,6 +151,7 @@ class Broker:
             return
         self.resume()
         self.is_running = False
+        self.faults.forget()
         try:
             self._runner.stop()
         finally:
@@ -147,6 +163,7 @@ class Broker:
             raise BrokerError("a broker in a thread cannot be killed: Broker(process=True) can")
         self._check_running()
         self.is_running = self.is_paused = False
+        self.faults.forget()
         self._killable.kill()
         self._keep_port()
 
@@ -177,13 +194,73 @@ class Broker:
         stopped or paused runs again."""
         self.start()
         self.resume()
+        self.faults.clear()
         self._runner.reset(self.topics)
+
+    # Faults
+
+    def inject(self, *faults: Fault, in_order: bool = False) -> list[InjectedFault]:
+        """Arm faults until the broker stops, is reset, or `BrokerFaults.clear`. ``in_order`` makes them a script: each
+        begins to count when the one before it is over. If a request could meet several, the first does.
+
+        `FaultError` if one can never be shown to a client; then none is armed."""
+        return self.faults.inject(faults, in_order=in_order)
+
+    def fail(self, api: str, *, error: int | str, **other: Unpack[FaultFields]) -> InjectedFault:
+        """Answer with Kafka's ``error`` (code or name), without carrying the request out. The other partitions of a
+        request are carried out if the fault is about one.
+
+            broker.fail("Produce", nth=1, partition=0, error="NOT_LEADER_OR_FOLLOWER")
+        """
+        return self._one(Fault(effect="error", api=api, error=error_code(error), **other))
+
+    def lose(self, api: str | None = None, **other: Unpack[FaultFields]) -> InjectedFault:
+        """Carry the request out (not, with ``applied=False``), do not answer it, and end the connection."""
+        return self._one(Fault(effect="lose", api=api, **other))
+
+    def delay(self, api: str | None = None, *, seconds: float, **other: Unpack[FaultFields]) -> InjectedFault:
+        """Answer so much later by `clock`. With ``applied=False``, carry the request out later, too."""
+        return self._one(Fault(effect="delay", api=api, seconds=seconds, **other))
+
+    def cut(self, api: str | None = None, *, size: int, **other: Unpack[FaultFields]) -> InjectedFault:
+        """Send the first ``size`` bytes of the answer, and end the connection."""
+        return self._one(Fault(effect="cut", api=api, size=size, **other))
+
+    def throttle(self, api: str | None = None, *, seconds: float, **other: Unpack[FaultFields]) -> InjectedFault:
+        """Tell the client in the answer that it is throttled."""
+        return self._one(Fault(effect="throttle", api=api, seconds=seconds, **other))
+
+    def reorder(
+        self, api: str | None = None, *, count: int = 2, seconds: float = 5.0, **other: Unpack[FaultFields]
+    ) -> InjectedFault:
+        """Hold requests until there are ``count`` or ``seconds`` have passed, and carry them out in another order.
+        Without ``times`` this happens to the next ``count`` requests."""
+        other.setdefault("times", count)
+        return self._one(Fault(effect="reorder", api=api, count=count, seconds=seconds, **other))
+
+    def refuse_connections(self, *, times: int | None = 1) -> InjectedFault:
+        """Reset new connections. After `stop` the kernel refuses them instead (ECONNREFUSED)."""
+        return self._one(Fault(effect="refuse", times=times))
+
+    def _one(self, fault: Fault) -> InjectedFault:
+        (injected,) = self.inject(fault)
+        return injected
+
+    def _inject(self, faults: Sequence[Fault], in_order: bool) -> list[int]:
+        self._check_answering()
+        return self._runner.inject(faults, in_order=in_order)
+
+    def _control(self, verb: str, argument: Mapping[str, Any]) -> Any:
+        self._check_answering()
+        return self._runner.control(verb, argument)
+
+    def _move(self, seconds: float) -> None:
+        if self.is_running:
+            self._control("advance", {"seconds": seconds})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
         """Errors of `LogDir.create_topic`. It is gone after the next `reset`."""
-        self._check_running()
-        if self.is_paused:
-            raise BrokerError("the broker is paused: resume() it first")
+        self._check_answering()
         self._runner.create_topic(name, partitions, {key: _text(value) for key, value in (config or {}).items()})
 
     def close(self) -> None:
@@ -205,6 +282,11 @@ class Broker:
     def _check_running(self) -> None:
         if not self.is_running:
             raise BrokerError("the broker does not run: start() it first")
+
+    def _check_answering(self) -> None:
+        self._check_running()
+        if self.is_paused:
+            raise BrokerError("the broker is paused: resume() it first")
 
     def _keep_port(self) -> None:
         """Hold the port without listening, so that no other process gets it: clients are refused. The

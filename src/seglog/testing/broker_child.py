@@ -35,6 +35,7 @@ def _answer(runner: Any, command: Mapping[str, Any]) -> dict[str, object]:
         "start": lambda: runner.start(*argument),
         "reset": lambda: runner.reset(argument),
         "create": lambda: runner.create_topic(*argument),
+        "control": lambda: runner.control(*argument),
     }
     try:
         return {"result": acts[verb]()}

@@ -11,12 +11,13 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, Final
 
 from seglog.core import errors
 from seglog.core.errors import SeglogError
+from seglog.faults.fault import Fault, FaultError
 from seglog.testing.broker_error import BrokerError
 
 _PATIENCE: Final = 60
@@ -28,7 +29,7 @@ class ProcessRunner:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, settings: Mapping[str, str], topics: Mapping[str, int]) -> str:
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, int], ahead: float) -> str:
         # A group of its own: Ctrl-C is for the tests. In the same session still, so that the kernel wakes and ends it
         # if it was stopped when they end.
         self._process = subprocess.Popen(
@@ -39,7 +40,7 @@ class ProcessRunner:
             process_group=0,
         )
         try:
-            bootstrap = self._ask({"start": [dict(settings), dict(topics)]})
+            bootstrap = self._ask({"start": [dict(settings), dict(topics), ahead]})
         except BaseException:
             self.kill()
             raise
@@ -82,6 +83,14 @@ class ProcessRunner:
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         self._ask({"create": [name, partitions, dict(config)]})
 
+    def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
+        documents = [fault.to_json() for fault in faults]
+        ids: list[int] = self.control("inject", {"faults": documents, "in_order": in_order})
+        return ids
+
+    def control(self, verb: str, argument: Mapping[str, Any]) -> Any:
+        return self._ask({"control": [verb, dict(argument)]})
+
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
@@ -122,7 +131,7 @@ def _close(pipe: IO[bytes]) -> None:
 
 def _error(answer: Mapping[str, Any]) -> Exception:
     """The error that the process had, as far as it is one of ours."""
-    kind = getattr(errors, answer["error"], None)
+    kind = FaultError if answer["error"] == FaultError.__name__ else getattr(errors, answer["error"], None)
     if isinstance(kind, type) and issubclass(kind, SeglogError):
         return kind(answer["message"])
     if answer["error"] == "OSError":

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from seglog.broker.app import Node
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import SeglogError
+from seglog.faults.broker_control import BrokerControl
+from seglog.faults.fault import Fault
+from seglog.faults.movable_clock import MovableClock, MovableLoop
 from seglog.testing import broker_node
 
+T = TypeVar("T")
 _PATIENCE: Final = 60
 """Seconds after which a broker that does not answer its own process is broken."""
 
@@ -27,9 +31,12 @@ class ThreadRunner:
         self._loop: asyncio.AbstractEventLoop
         self._stopping: asyncio.Event
         self._node: Node
+        self._clock: MovableClock
+        self._control: BrokerControl
 
-    def start(self, settings: Mapping[str, str], topics: Mapping[str, int]) -> str:
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, int], ahead: float) -> str:
         config = BrokerConfig.from_mapping(settings)
+        self._clock = MovableClock(ahead)
         self._ready.clear()
         self._error = None
         self._thread = threading.Thread(target=self._run, args=[config, topics], name="seglog-broker", daemon=True)
@@ -66,8 +73,17 @@ class ThreadRunner:
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         self._do(lambda: broker_node.create_topic(self._node, name, partitions, config))
 
-    def _do(self, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        asyncio.run_coroutine_threadsafe(act(), self._loop).result(_PATIENCE)
+    def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
+        async def act() -> list[int]:
+            return self._control.inject(faults, in_order=in_order)
+
+        return self._do(act)
+
+    def control(self, verb: str, argument: Mapping[str, Any]) -> Any:
+        return self._do(lambda: self._control.do(verb, argument))
+
+    def _do(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run_coroutine_threadsafe(act(), self._loop).result(_PATIENCE)
 
     def _join(self) -> None:
         assert self._thread is not None
@@ -82,7 +98,7 @@ class ThreadRunner:
 
     def _run(self, config: BrokerConfig, topics: Mapping[str, int]) -> None:
         try:
-            with asyncio.Runner(loop_factory=_new_loop) as runner:
+            with asyncio.Runner(loop_factory=lambda: MovableLoop(self._clock)) as runner:
                 runner.run(self._main(config, topics))
         except (SeglogError, OSError) as error:
             self._error = error
@@ -92,15 +108,9 @@ class ThreadRunner:
     async def _main(self, config: BrokerConfig, topics: Mapping[str, int]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        async with Node(config) as self._node:
+        self._control = BrokerControl(self._clock)
+        async with Node(config, ground=self._control.ground()) as self._node:
+            self._control.use(self._node)
             await broker_node.create_missing(self._node, topics)
             self._ready.set()
             await self._stopping.wait()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

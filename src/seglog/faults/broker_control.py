@@ -1,0 +1,92 @@
+"""Control of a broker for tests from inside: what its program, its parent process, or HTTP ask for, by JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from seglog.broker.app import Node
+from seglog.broker.ground import BrokerGround
+from seglog.faults.fault import Fault, FaultError, fault_from_json
+from seglog.faults.fault_layer import FaultLayer
+from seglog.faults.fault_report import FaultReport
+from seglog.faults.faulty_listener import FaultyListener
+from seglog.faults.movable_clock import MovableClock, MovableLoop, MovableWorkers, workers_of
+
+MAX_FAULTS: Final = 1000
+MOST_SECONDS: Final = 100 * 365 * 86_400.0
+
+
+class BrokerControl:
+    """One for each start of a broker. Build the `Node` with `ground`, then call `use`. All of it is called on the
+    broker's event loop."""
+
+    def __init__(self, clock: MovableClock) -> None:
+        self.layer = FaultLayer()
+        self._clock = clock
+        self._threads = MovableWorkers()
+
+    def ground(self) -> BrokerGround:
+        """The surroundings of a broker under control. Call it on the broker's event loop."""
+        return BrokerGround(
+            clock=self._clock,
+            workers=workers_of(asyncio.get_running_loop()),
+            make_worker=self._threads.make,
+            listener=partial(FaultyListener, self.layer),
+        )
+
+    def use(self, node: Node) -> None:
+        def name(topic_id: UUID) -> str | None:
+            topic = node.topics.by_id.get(topic_id)
+            return None if topic is None else topic.name
+
+        self.layer.use_topics(name)
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock. Returns when timers, threads and what follows from them have run."""
+        if not 0 <= seconds <= MOST_SECONDS:
+            raise FaultError(f"the clock cannot move by {seconds} s")
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, MovableLoop)
+        await loop.move(seconds)
+        await self._threads.run_due()
+        await loop.move(0)
+
+    def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
+        if len(faults) + len(self.layer.reports()) > MAX_FAULTS:
+            raise FaultError(f"there may be {MAX_FAULTS} faults at a time")
+        return self.layer.add(*faults, in_order=in_order)
+
+    async def do(self, verb: str, argument: Mapping[str, Any]) -> Any:
+        """What a JSON command asks for. `FaultError` if that cannot be."""
+        try:
+            if verb == "inject":
+                faults = [fault_from_json(one) for one in argument["faults"]]
+                return self.inject(faults, in_order=bool(argument.get("in_order")))
+            if verb == "reports":
+                return [report_to_json(report) for report in self.layer.reports()]
+            if verb == "remove":
+                return self.layer.remove(int(argument["id"]))
+            if verb == "clear":
+                return self.layer.clear()
+            if verb == "advance":
+                await self.advance(float(argument["seconds"]))
+                return None
+        except (KeyError, TypeError, ValueError) as error:
+            raise FaultError(f"{verb}: {error!r}") from error
+        raise FaultError(f"there is no command {verb!r}")
+
+
+def report_to_json(report: FaultReport) -> dict[str, Any]:
+    fault = {"effect": report.fault.effect} if report.fault.where is not None else report.fault.to_json()
+    return {
+        "id": report.fault_id,
+        "fault": fault,
+        "seen": report.seen,
+        "fired": report.fired,
+        "met": [one._asdict() for one in report.met],
+        "problem": report.problem,
+    }
