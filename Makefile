@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE =
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format interop interop-all bench golden docs dist lock clean
+.PHONY: help demo test test-long check format interop interop-all ecosystem bench golden docs dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,10 @@ interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a
 interop-all: $(STAMP) ## all runs of other people's clients, with seglog and with Kafka (half an hour); writes the client matrix
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" --record-clients \
 		tests/interop/test_cl*
+
+ecosystem: $(STAMP) ## other people's products on one broker, on three, and on Kafka (an hour); writes the table of products
+	@$(BIN)/python -m pytest -q --durations 10 -m interop --record-ecosystem tests/ecosystem
+	@$(BIN)/python -m docs_site --write
 
 bench: $(STAMP) ## us beside Kafka, as ratios
 	@$(BIN)/python -m bench

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import shutil
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -17,13 +15,10 @@ import seglog
 import seglog.spark
 import seglog.testing
 from docs_site import chart
-from seglog.broker.apis.unsupported import UnsupportedApis
 from seglog.cli.main import COMMANDS, GROUPS, main
 from seglog.core.broker_config import BROKER_KEYS, default_text
 from seglog.core.config import REFUSED_TOPIC_KEYS, TOPIC_KEYS
 from seglog.core.settings import Setting
-from seglog.protocol.apis import APIS, name_of
-from tests.clients.versions import CLIENTS, package_of
 
 _TOP_LEVEL: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 _JOBS: Final[Mapping[str, Sequence[str]]] = {
@@ -31,15 +26,6 @@ _JOBS: Final[Mapping[str, Sequence[str]]] = {
     **{f"seglog.spark.jobs.{name}": (name,) for name in ("compact", "diff", "dump", "export", "verify")},
 }
 """The public names of each job."""
-_SUBJECTS: Final = {
-    "records": "records",
-    "groups": "groups",
-    "admin": "admin requests",
-    "errors": "errors",
-    "cuts": "cut connections",
-    "cluster": "dying brokers",
-}
-"""Of the clients' tests, as `tests/clients/results.py` names them."""
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -63,7 +49,6 @@ def _without_docs_paths(text: str) -> str:
 def generated(root: Path) -> dict[str, str]:
     """Every generated page and picture, by its name under the site's root."""
     return {
-        "compatibility.md": compatibility(root),
         "reference-api.md": api(),
         "reference-cli.md": cli(),
         "reference-config.md": config(),
@@ -139,61 +124,6 @@ def api() -> str:
             home = f"{found.__module__}.{found.__qualname__}"
             lines += [f"::: {home}", "    options:", f"      heading: {module}.{name}", ""]
     return "\n".join(lines)
-
-
-def compatibility(root: Path) -> str:
-    """APIs by version, KIPs and clients: from the table of APIs, `docs_site/kips.toml` and `docs_site/clients.json`."""
-    lines = [
-        "# Compatibility",
-        "",
-        "Generated from `protocol/apis.py`, `docs_site/kips.toml` and the results of the tests with other people's",
-        "clients, `docs_site/clients.json`; the peer is Kafka 4.3.",
-        "",
-        "## APIs",
-        "",
-        "Refused: seglog answers at once with an error that says so ([differences](differences.md#the-broker)).",
-        "",
-        "| key | API | versions | |",
-        "|---:|---|---|---|",
-    ]
-    refused = UnsupportedApis(lambda _, __: None).handlers()
-    for key, row in sorted(APIS.items()):
-        low = max(row.low, row.served)
-        versions = f"{low}" if low == row.high else f"{low} to {row.high}"
-        lines.append(f"| {int(key)} | {name_of(key)} | {versions} | {'refused' if key in refused else ''} |")
-    lines += ["", "## KIPs", "", "| KIP | | seglog | shown by |", "|---|---|---|---|"]
-    for kip in tomllib.loads((root / "docs_site" / "kips.toml").read_text())["kip"]:
-        shown = ", ".join(f"`{name}`" for name in kip.get("tests", ()))
-        lines.append(f"| KIP-{kip['number']} | {kip['title']} | {kip['state']} | {shown} |")
-    lines += ["", *_clients(root)]
-    return "\n".join(lines) + "\n"
-
-
-def _clients(root: Path) -> Iterator[str]:
-    results = json.loads((root / "docs_site" / "clients.json").read_text())
-    yield "## Clients"
-    yield ""
-    yield "How many tests of each subject passed with seglog when `make interop-all` last ran. The same tests run with"
-    yield "Kafka. A dash is something that the client cannot do with Kafka either."
-    yield ""
-    subjects = " | ".join(_SUBJECTS.values())
-    yield f"| client | version | {subjects} | codecs | idempotence | static members | cooperative groups |"
-    yield f"|---|---|{'---:|' * len(_SUBJECTS)}---|---|---|---|"
-    for name, client in CLIENTS.items():
-        passed = results[name]["passed"]
-        counts = " | ".join(str(passed.get(subject, 0)) for subject in _SUBJECTS)
-        can = " | ".join("yes" if has else "-" for has in (client.idempotent, client.static, client.cooperative))
-        codecs = ", ".join(client.codecs)
-        yield f"| {package_of(client)} | {results[name]['version']} | {counts} | {codecs} | {can} |"
-    yield ""
-    yield "| tool | version | tests passed |"
-    yield "|---|---|---:|"
-    for name, found in results.items():
-        if name not in CLIENTS:
-            tool = "Kafka's command line tools" if name.startswith("tools-") else name
-            yield f"| {tool} | {found['version']} | {sum(found['passed'].values())} |"
-    yield ""
-    yield "Spark's Kafka connector reads from and writes to seglog in `tests/interop/test_connector_broker.py`."
 
 
 def llms(site: Path) -> str:

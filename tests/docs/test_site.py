@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from docs_site import chart, layouts
+from docs_site.compatibility import compatibility
 from docs_site.pages import gather
 from docs_site.spark_options import write_tables
 from seglog.cli.main import COMMANDS, GROUPS
@@ -83,6 +84,11 @@ def test_spark_page_has_the_tables_of_options() -> None:
     assert re.findall(r"<!-- options: (\S+) -->", page) == ["read", "stream", "write"]
     ignored = [row.name for row in read_options.OPTIONS.values() if row.use == "none"]
     assert [name for name in ignored if f"`{name.split('.')[0]}" not in page] == []
+
+
+def test_compatibility_page_has_the_latest_results() -> None:
+    page = (_ROOT / "docs" / "compatibility.md").read_text()
+    assert compatibility(_ROOT) == page, "run: python -m docs_site --write"
 
 
 def test_tests_that_show_a_kip_exist() -> None:

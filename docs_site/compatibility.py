@@ -1,0 +1,102 @@
+"""`docs/compatibility.md`: what works with seglog, by the table of APIs and by results of tests."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from seglog.broker.apis.unsupported import UnsupportedApis
+from seglog.protocol.apis import APIS, name_of
+from tests.clients.versions import CLIENTS, package_of
+
+__all__ = ["compatibility"]
+
+_SUBJECTS: Final = {
+    "records": "records",
+    "groups": "groups",
+    "admin": "admin requests",
+    "errors": "errors",
+    "cuts": "cut connections",
+    "cluster": "dying brokers",
+}
+"""Of the clients' tests, as `tests/clients/results.py` names them."""
+_PLACES: Final = {"one": "one broker", "three": "three brokers", "kafka": "Kafka 4.3"}
+"""Of the products' tests, as `tests/ecosystem/places.py` names them."""
+
+
+def compatibility(root: Path) -> str:
+    """APIs by version, KIPs, clients and products."""
+    lines = [
+        "# Compatibility",
+        "",
+        "`python -m docs_site --write` writes this page from `protocol/apis.py`, `docs_site/kips.toml`, and the",
+        "results of tests with other people's clients (`docs_site/clients.json`) and products",
+        "(`docs_site/ecosystem.json`). The peer is Kafka 4.3.",
+        "",
+        "## APIs",
+        "",
+        "Refused: seglog answers at once with an error that says so ([differences](differences.md#the-broker)).",
+        "",
+        "| key | API | versions | |",
+        "|---:|---|---|---|",
+    ]
+    refused = UnsupportedApis(lambda _, __: None).handlers()
+    for key, row in sorted(APIS.items()):
+        low = max(row.low, row.served)
+        versions = f"{low}" if low == row.high else f"{low} to {row.high}"
+        lines.append(f"| {int(key)} | {name_of(key)} | {versions} | {'refused' if key in refused else ''} |")
+    lines += ["", "## KIPs", "", "| KIP | | seglog | shown by |", "|---|---|---|---|"]
+    for kip in tomllib.loads((root / "docs_site" / "kips.toml").read_text())["kip"]:
+        shown = ", ".join(f"`{name}`" for name in kip.get("tests", ()))
+        lines.append(f"| KIP-{kip['number']} | {kip['title']} | {kip['state']} | {shown} |")
+    lines += ["", *_clients(root), "", *_products(root)]
+    return "\n".join(lines) + "\n"
+
+
+def _clients(root: Path) -> Iterator[str]:
+    results = json.loads((root / "docs_site" / "clients.json").read_text())
+    yield "## Clients"
+    yield ""
+    yield "How many tests of each subject passed with seglog when `make interop-all` last ran. The same tests run with"
+    yield "Kafka. A dash is something that the client cannot do with Kafka either."
+    yield ""
+    subjects = " | ".join(_SUBJECTS.values())
+    yield f"| client | version | {subjects} | codecs | idempotence | static members | cooperative groups |"
+    yield f"|---|---|{'---:|' * len(_SUBJECTS)}---|---|---|---|"
+    for name, client in CLIENTS.items():
+        passed = results[name]["passed"]
+        counts = " | ".join(str(passed.get(subject, 0)) for subject in _SUBJECTS)
+        can = " | ".join("yes" if has else "-" for has in (client.idempotent, client.static, client.cooperative))
+        codecs = ", ".join(client.codecs)
+        yield f"| {package_of(client)} | {results[name]['version']} | {counts} | {codecs} | {can} |"
+    yield ""
+    yield "| tool | version | tests passed |"
+    yield "|---|---|---:|"
+    for name, found in results.items():
+        if name not in CLIENTS:
+            tool = "Kafka's command line tools" if name.startswith("tools-") else name
+            yield f"| {tool} | {found['version']} | {sum(found['passed'].values())} |"
+    yield ""
+    yield "Spark's Kafka connector reads from and writes to seglog in `tests/interop/test_connector_broker.py`."
+
+
+def _products(root: Path) -> Iterator[str]:
+    yield "## Products"
+    yield ""
+    yield "`make ecosystem` runs each product unmodified on one seglog broker, on three of which one is killed on the"
+    yield "way, and on Kafka. A cell shows how many records the product wrote. If it promises exactly once, the test"
+    yield "fails unless these are the expected records; a product that promises at least once may write more. A dash"
+    yield "stands for a job that failed or did not run."
+    yield ""
+    yield f"| product | version | job | expected | {' | '.join(_PLACES.values())} |"
+    yield f"|---|---|---|---:|{'---:|' * len(_PLACES)}"
+    rows: dict[tuple[str, str, str, int], dict[str, int]] = {}
+    for one in json.loads((root / "docs_site" / "ecosystem.json").read_text()):
+        row = rows.setdefault((one["product"], one["version"], one["job"], one["expected"]), {})
+        row[one["place"]] = one["counted"]
+    for (product, version, job, expected), counted in rows.items():
+        cells = " | ".join(f"{counted[place]:,}" if place in counted else "-" for place in _PLACES)
+        yield f"| {product} | {version} | {job} | {expected:,} | {cells} |"

@@ -1,0 +1,1 @@
+"""Other people's products, unmodified, on seglog and on Kafka: `make ecosystem`."""

@@ -1,0 +1,52 @@
+"""What a run of the products has counted: `docs_site/ecosystem.json`, which the compatibility page shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["PATH", "ProductResult", "Report", "record"]
+
+PATH: Final = Path(__file__).parents[2] / "docs_site" / "ecosystem.json"
+
+
+class ProductResult(NamedTuple):
+    """``expected`` and ``counted`` are numbers of records. More may be counted than expected if the product promises
+    at least once; None: the job failed."""
+
+    product: str
+    version: str
+    job: str
+    place: str
+    expected: int
+    counted: int | None
+
+
+class Report:
+    """What one test reports of its product."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self.result: ProductResult | None = None
+
+    def of(self, product: str, version: str, job: str) -> None:
+        """Call it first, so that a failure is reported too."""
+        self.result = ProductResult(product, version, job, self._place, 0, None)
+
+    def counted(self, expected: int, counted: int) -> None:
+        assert self.result is not None
+        self.result = self.result._replace(expected=expected, counted=counted)
+
+
+def record(results: Iterable[ProductResult]) -> None:
+    """Replace the results of the jobs and places that were run, and drop those that failed."""
+    kept = {
+        (one["product"], one["job"], one["place"]): one
+        for one in (json.loads(PATH.read_text()) if PATH.exists() else [])
+    }
+    for result in results:
+        kept[result.product, result.job, result.place] = result._asdict()
+    kept = {key: one for key, one in kept.items() if one["counted"] is not None}
+    PATH.write_text(json.dumps([kept[key] for key in sorted(kept)], indent=2) + "\n")
