@@ -15,121 +15,29 @@ from seglog.records.record import NewRecord, encode_batch
 from tests.broker.broker_thread import RunningNode, Wire
 from tests.broker.group_client import versions
 from tests.broker.python_clients import aiokafka, kafka
+from tests.broker.transactional_producer import (
+    ABORTABLE,
+    FENCED,
+    INVALID_EPOCH,
+    INVALID_STATE,
+    NO_ID,
+    NO_SUCH_PRODUCER,
+    NOT_ATTEMPTED,
+    NOT_ENOUGH_REPLICAS,
+    OUT_OF_ORDER,
+    UNKNOWN_TOPIC,
+    UNSTABLE,
+    TransactionalProducer,
+    fetch,
+    stable_end,
+)
 
 SECONDS: Final = 60
-FENCED: Final = 90
-INVALID_EPOCH: Final = 47
-CONCURRENT: Final = 51
-NO_ID: Final = 105
-UNKNOWN_TOPIC: Final = 3
-UNSTABLE: Final = 88
-NOT_ATTEMPTED: Final = 55
-INVALID_STATE: Final = 48
-ABORTABLE: Final = 120
-NOT_ENOUGH_REPLICAS: Final = 19
-
-
-class TransactionalProducer:
-    """Speaks the protocol of a transaction version by hand; ``epoch`` follows what the coordinator says."""
-
-    def __init__(self, wire: Wire, transactional_id: str, version: int = 2, timeout: int = 60_000) -> None:
-        self.wire = wire
-        self.id = transactional_id
-        self.version = version
-        wire.ask(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=[transactional_id])
-        self.sequences: dict[tuple[str, int], int] = {}
-        answer = self.until_free(
-            lambda: wire.ask(
-                ApiKey.INIT_PRODUCER_ID,
-                transactional_id=transactional_id,
-                transaction_timeout=timeout,
-                producer_id=-1,
-                producer_epoch=-1,
-            )
-        )
-        assert answer.error_code == 0
-        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-
-    @property
-    def named(self) -> dict[str, Any]:
-        return {"transactional_id": self.id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
-
-    def until_free(self, ask: Callable[[], Any]) -> Any:
-        """Again as long as the last transaction is being completed, as clients do."""
-        while (answer := ask()).error_code in (CONCURRENT, 14, 15):
-            pass
-        return answer
-
-    def add(self, topic: str, *partitions: int) -> int:
-        """AddPartitionsToTxn of version 3, which clients of transaction version 0 send."""
-        while True:
-            answer = self.wire.ask(
-                ApiKey.ADD_PARTITIONS_TO_TXN,
-                3,
-                v3_and_below_transactional_id=self.id,
-                v3_and_below_producer_id=self.producer_id,
-                v3_and_below_producer_epoch=self.epoch,
-                v3_and_below_topics=[{"name": topic, "partitions": list(partitions)}],
-            )
-            codes = {one.partition_error_code for one in answer.results_by_topic_v3_and_below[0].results_by_partition}
-            if codes != {CONCURRENT}:
-                return int(max(codes))
-
-    def send(self, topic: str, value: bytes, partition: int = 0) -> int:
-        """One batch, after adding its partition in version 0; the partition's error."""
-        if self.version < 2:
-            assert self.add(topic, partition) == 0
-        return self.produce(topic, value, partition)
-
-    def produce(self, topic: str, value: bytes, partition: int = 0, **changes: int) -> int:
-        sequence = self.sequences.get((topic, partition), 0)
-        fields = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "base_sequence": sequence, **changes}
-        batch = encode_batch([NewRecord(value)], transactional=True, **fields)
-        answer = self.wire.ask(
-            ApiKey.PRODUCE,
-            12 if self.version >= 2 else 11,
-            transactional_id=self.id,
-            acks=-1,
-            timeout=30_000,
-            topic_data=[{"name": topic, "partition_data": [{"index": partition, "records": bytes(batch)}]}],
-        )
-        code = int(answer.responses[0].partition_responses[0].error_code)
-        if code == 0:
-            self.sequences[topic, partition] = sequence + 1
-        return code
-
-    def end(self, *, commit: bool = True, version: int | None = None) -> Any:
-        """Follows the coordinator to the next epoch, where it gives one."""
-        wanted = version if version is not None else 5 if self.version >= 2 else 4
-        answer = self.until_free(lambda: self.wire.ask(ApiKey.END_TXN, wanted, **self.named, committed=commit))
-        if answer.error_code == 0 and wanted >= 5:
-            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-            self.sequences.clear()
-        return answer
 
 
 @pytest.fixture(params=[0, 2], ids=["version0", "version2"])
 def version(request: pytest.FixtureRequest) -> int:
     return int(request.param)
-
-
-def fetch(wire: Wire, topic: str, *, committed: bool = True, partition: int = 0) -> Any:
-    asked = [{"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
-    answer = wire.ask(
-        ApiKey.FETCH,
-        12,
-        max_wait=0,
-        min_bytes=0,
-        max_bytes=1 << 20,
-        isolation_level=int(committed),
-        session_epoch=-1,
-        topics=[{"topic": topic, "partitions": asked}],
-    )
-    return answer.responses[0].partitions[0]
-
-
-def stable_end(wire: Wire, topic: str) -> int:
-    return int(fetch(wire, topic).last_stable_offset)
 
 
 def read_committed(bootstrap: str, topic: str, count: int) -> list[bytes]:
@@ -233,6 +141,64 @@ def test_unadded_partition_is_refused(wire: Wire, topic: str) -> None:
     assert producer.add(topic, 0) == 0
     assert producer.produce(topic, b"x", partition=1) == ABORTABLE
     assert producer.produce(topic, b"x") == 0
+
+
+def test_a_later_batch_does_not_overtake_one_that_was_refused(wire: Wire, topic: str) -> None:
+    """Of pipelined batches the first one, refused by the coordinator, comes again (KAFKA-15653)."""
+    producer = TransactionalProducer(wire, topic, 0)
+    assert producer.produce(topic, b"0") == ABORTABLE
+    assert producer.add(topic, 0) == 0
+    assert producer.produce(topic, b"1", base_sequence=1) == OUT_OF_ORDER
+    assert producer.produce(topic, b"0") == 0
+    assert producer.produce(topic, b"1") == 0
+    assert producer.end().error_code == 0
+
+
+def test_the_first_batch_of_an_unknown_producer_of_version_2_has_sequence_0(wire: Wire, topic: str) -> None:
+    TransactionalProducer(wire, f"{topic}-other").send(topic, b"the log is not empty")
+    producer = TransactionalProducer(wire, topic)
+    assert producer.produce(topic, b"1", base_sequence=1) == OUT_OF_ORDER
+    assert producer.produce(topic, b"0") == 0
+
+
+@pytest.mark.parametrize(("asked", "code"), [(10, INVALID_STATE), (11, ABORTABLE)])
+def test_an_old_producer_is_refused_in_a_way_that_its_version_knows(
+    wire: Wire, topic: str, asked: int, code: int
+) -> None:
+    """KIP-890: TRANSACTION_ABORTABLE came with Produce 11."""
+    assert TransactionalProducer(wire, topic, 0).produce(topic, b"x", produce_version=asked) == code
+
+
+def test_unverified_batches_are_appended_where_verification_is_off(start: Callable[..., RunningNode]) -> None:
+    running = start({"transaction.partition.verification.enable": "false"})
+    with Wire(running.bootstrap) as wire:
+        wire.create_topic("t")
+        producer = TransactionalProducer(wire, "careless", 0)
+        assert producer.produce("t", b"x") == 0
+        assert stable_end(wire, "t") == 0
+
+
+def test_batches_of_two_transactional_producers_in_one_request_are_refused(wire: Wire, topic: str) -> None:
+    """As Kafka's ``ReplicaManager.handleProduceAppend``."""
+    batches = [
+        encode_batch([NewRecord(b"x")], transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        for producer_id in (1, 2)
+    ]
+    answer = wire.ask(
+        ApiKey.PRODUCE,
+        11,
+        transactional_id="two",
+        acks=-1,
+        timeout=30_000,
+        topic_data=[
+            {
+                "name": topic,
+                "partition_data": [{"index": at, "records": bytes(batch)} for at, batch in enumerate(batches)],
+            }
+        ],
+    )
+    codes = [one.error_code for one in answer.responses[0].partition_responses]
+    assert codes == [NO_SUCH_PRODUCER, NO_SUCH_PRODUCER]
 
 
 def test_late_write_after_the_abort_opens_no_transaction(wire: Wire, topic: str, version: int) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from seglog.broker.cluster_peers import LeaderHints
 from seglog.broker.delayed_produce import DelayedProduce, PendingAppend
 from seglog.broker.produce_checks import (
+    INVALID_PRODUCER_ID_MAPPING,
     INVALID_RECORD,
     Refusal,
     is_plain_batch,
@@ -23,7 +24,7 @@ from seglog.broker.requests import RequestContext
 from seglog.broker.topics import INTERNAL, Topics
 from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import InvalidRequestError, SeglogError
+from seglog.core.errors import AppendError, InvalidRequestError, SeglogError
 from seglog.core.types import ProducerIdAndEpoch
 from seglog.net.pending_replies import PendingReply
 from seglog.protocol.produce import (
@@ -37,7 +38,6 @@ from seglog.protocol.produce import (
     write_produce,
 )
 from seglog.replication.replica import COMMITTED, Replica
-from seglog.storage.log.producer_entry import ProducerEntry
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -54,6 +54,16 @@ _ADDS_PARTITIONS: Final = 12
 _KNOWS_ABORTABLE: Final = 11
 _NOT_IN_TRANSACTION: Final = "the partition could not be verified to be in the producer's open transaction"
 ProduceReply = bytes | PendingReply[bytes] | None
+
+
+class _Verification(NamedTuple):
+    """Of a request's transactional batches, which are of one producer. ``guards`` are for the partitions to ask the
+    coordinator for; ``refused`` are those that need no question."""
+
+    producer: ProducerIdAndEpoch
+    replicas: Collection[Replica]
+    guards: dict[Replica, int]
+    refused: dict[Replica, ErrorCode]
 
 
 class Produce:
@@ -77,10 +87,18 @@ class Produce:
         request = read_produce(frame, context.version, body)
         asked = without_repeats(request.topics)
         is_plain = all(is_plain_batch(context.version, data.records) for topic in asked for data in topic.partitions)
-        refusal = None if is_plain else refuse_all(asked, request.transactional_id)
-        if refusal is None and not is_plain and (unverified := self._unverified(asked, context.version)):
-            return self._append_verified(request, asked, unverified, context)
-        return self._append_all(request, asked, context, is_plain=is_plain, refusal=refusal)
+        if is_plain:
+            return self._append_all(request, asked, context, is_plain=True)
+        refusal = refuse_all(asked, request.transactional_id)
+        batches = self._transactional_batches(asked) if refusal is None else {}
+        if len({producer for producer, _ in batches.values()}) > 1:
+            refusal = Refusal(INVALID_PRODUCER_ID_MAPPING, "a request with batches of several transactional producers")
+        if refusal is not None or not batches or not self._verifies(context.version):
+            return self._append_all(request, asked, context, is_plain=False, refusal=refusal)
+        verification = _begin_verification(batches, bumps_epoch=context.version >= _ADDS_PARTITIONS)
+        if not verification.guards:
+            return self._append_all(request, asked, context, is_plain=False, refused=verification.refused)
+        return self._append_verified(request, asked, verification, context)
 
     def _append_all(
         self,
@@ -121,50 +139,47 @@ class Produce:
 
     # Transactions
 
-    def _unverified(
-        self, asked: Sequence[TopicData], version: int
-    ) -> dict[Replica, tuple[ProducerIdAndEpoch, ProducerEntry | None]]:
-        """Partitions in which a batch begins the part of a transaction, with the producer, and what their logs know of
-        it now."""
-        found: dict[Replica, tuple[ProducerIdAndEpoch, ProducerEntry | None]] = {}
-        if self._verifier is None or not (self._verifier.is_enabled() or version >= _ADDS_PARTITIONS):
-            return found
+    def _transactional_batches(self, asked: Sequence[TopicData]) -> dict[Replica, tuple[ProducerIdAndEpoch, int]]:
+        """Producer and first sequence of each, for partitions that this broker leads."""
+        found: dict[Replica, tuple[ProducerIdAndEpoch, int]] = {}
         for topic, partitions in asked:
             for number, records in partitions:
-                producer = transactional_producer(records)
-                replica = None if producer is None else self._topics.partition(topic, number)
-                if producer is None or replica is None or not replica.leads:
-                    continue
-                entry = replica.log.producers.entries.get(producer.producer_id)
-                if not _is_open(entry, producer):
-                    found[replica] = producer, entry
+                batch = transactional_producer(records)
+                replica = None if batch is None else self._topics.partition(topic, number)
+                if batch is not None and replica is not None and replica.leads:
+                    found[replica] = batch
         return found
+
+    def _verifies(self, version: int) -> bool:
+        return self._verifier is not None and (self._verifier.is_enabled() or version >= _ADDS_PARTITIONS)
 
     async def _append_verified(
         self,
         request: ProduceRequest,
         asked: Sequence[TopicData],
-        unverified: Mapping[Replica, tuple[ProducerIdAndEpoch, ProducerEntry | None]],
+        verification: _Verification,
         context: RequestContext,
     ) -> bytes | None:
         """Append what the coordinator says is in the transaction, unless a marker has come meanwhile."""
         assert self._verifier is not None
         assert request.transactional_id is not None
-        refused: dict[Replica, ErrorCode] = {}
-        for producer in {producer for producer, _ in unverified.values()}:
-            replicas = {one.topic_partition: one for one, (whose, _) in unverified.items() if whose == producer}
-            codes = await self._verifier.check(
-                request.transactional_id,
-                producer,
-                list(replicas),
-                adds=context.version >= _ADDS_PARTITIONS,
-                knows_abortable=context.version >= _KNOWS_ABORTABLE,
-            )
-            refused.update((replicas[one], code) for one, code in codes.items() if code is not ErrorCode.NONE)
-        for replica, (producer, before) in unverified.items():
-            entry = replica.log.producers.entries.get(producer.producer_id)
-            if replica not in refused and entry != before and not _is_open(entry, producer):
-                refused[replica] = ErrorCode.INVALID_TXN_STATE
+        guards, refused = verification.guards, verification.refused
+        partitions = {replica.topic_partition: replica for replica in guards}
+        codes = await self._verifier.check_produce(
+            request.transactional_id,
+            verification.producer,
+            list(partitions),
+            adds=context.version >= _ADDS_PARTITIONS,
+            knows_abortable=context.version >= _KNOWS_ABORTABLE,
+        )
+        refused.update((partitions[one], code) for one, code in codes.items() if code is not ErrorCode.NONE)
+        for replica in verification.replicas:
+            if replica in refused or not self._verifier.is_enabled():
+                continue
+            try:
+                replica.log.producers.check_verified(verification.producer, guards.get(replica))
+            except AppendError as error:
+                refused[replica] = ErrorCode(error.code)
         reply = self._append_all(request, asked, context, is_plain=False, refused=refused)
         return await reply if isinstance(reply, PendingReply) else reply
 
@@ -227,8 +242,20 @@ class Produce:
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _is_open(entry: ProducerEntry | None, producer: ProducerIdAndEpoch) -> bool:
-    return entry is not None and entry.current_txn_first_offset is not None and entry.epoch == producer.epoch
+def _begin_verification(
+    batches: Mapping[Replica, tuple[ProducerIdAndEpoch, int]], *, bumps_epoch: bool
+) -> _Verification:
+    guards: dict[Replica, int] = {}
+    refused: dict[Replica, ErrorCode] = {}
+    for replica, (producer, sequence) in batches.items():
+        try:
+            guard = replica.log.verify(producer, sequence, bumps_epoch=bumps_epoch)
+        except AppendError as error:
+            refused[replica] = ErrorCode(error.code)
+            continue
+        if guard is not None:
+            guards[replica] = guard
+    return _Verification(next(iter(batches.values()))[0], batches.keys(), guards, refused)
 
 
 def _is_internal(partition: Replica) -> bool:

@@ -29,6 +29,7 @@ from seglog.records.compression import Codec
 from seglog.replication.replica import Replica
 
 CORRUPT_MESSAGE: Final = 2
+INVALID_PRODUCER_ID_MAPPING: Final = 49
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
 UNSUPPORTED_COMPRESSION_TYPE: Final = 76
 INVALID_RECORD: Final = 87
@@ -40,8 +41,8 @@ _TO_MAGIC: Final = 17
 _START: Final = Struct(">8xi4xB4xh")
 """Length, magic and attributes of a batch."""
 _LENGTH: Final = Struct(">8xi")
-_PRODUCER: Final = Struct(">43xqh")
-"""Producer id and epoch of a batch."""
+_PRODUCER: Final = Struct(">43xqhi")
+"""Producer id, epoch and first sequence of a batch."""
 _NAMED: Final = 3
 _UNTOLD: Final = (CorruptError, RecordTooLargeError, RecordListTooLargeError, LogDirOfflineError, NotLeaderError)
 """Errors that Kafka expects, and for which it does not return the log start offset."""
@@ -65,14 +66,15 @@ def is_plain_batch(version: int, records: memoryview | None) -> bool:
     )
 
 
-def transactional_producer(records: memoryview | None) -> ProducerIdAndEpoch | None:
-    """The producer of a batch that is part of a transaction."""
+def transactional_producer(records: memoryview | None) -> tuple[ProducerIdAndEpoch, int] | None:
+    """The producer of a batch that is part of a transaction, and the batch's first sequence."""
     if records is None or len(records) < BATCH_OVERHEAD:
         return None
     _, magic, attributes = _START.unpack_from(records)
     if magic != 2 or not attributes & TRANSACTIONAL_BIT:
         return None
-    return ProducerIdAndEpoch._make(_PRODUCER.unpack_from(records))
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(records)
+    return ProducerIdAndEpoch(producer_id, epoch), sequence
 
 
 def refuse_all(topics: Sequence[TopicData], transactional_id: str | None) -> Refusal | None:

@@ -24,7 +24,6 @@ _RETRY_UP_TO_SECONDS: Final = 0.1
 _IN_PROGRESS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
 _RETRIABLE: Final = frozenset(
     {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -50,6 +49,25 @@ class TransactionVerifier:
         self._ask = ask
         self.is_enabled = is_enabled
 
+    async def check_produce(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        knows_abortable: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """As `check`, with the codes for a producer's batches. Where the broker adds partitions, the last transaction
+        may be about to complete: ask again for 0.1 s."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _RETRY_UP_TO_SECONDS
+        while True:
+            codes = await self.check(transactional_id, producer, partitions, adds=adds, knows_abortable=knows_abortable)
+            if not adds or _IN_PROGRESS.isdisjoint(codes.values()) or loop.time() >= until:
+                return {one: _of_produce(code, adds=adds) for one, code in codes.items()}
+            await asyncio.sleep(_RETRY_SECONDS)
+
     async def check(
         self,
         transactional_id: str,
@@ -64,14 +82,8 @@ class TransactionVerifier:
         ``adds``: the client expects the broker to add the partitions to its transaction. ``knows_abortable``: it knows
         TRANSACTION_ABORTABLE.
         """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _RETRY_UP_TO_SECONDS
-        while True:
-            codes = await self._once(transactional_id, producer, partitions, adds=adds)
-            if not adds or _IN_PROGRESS.isdisjoint(codes.values()) or loop.time() >= until:
-                break
-            await asyncio.sleep(_RETRY_SECONDS)
-        return {one: _told(codes[one], knows_abortable=knows_abortable) for one in partitions}
+        codes = await self._once(transactional_id, producer, partitions, adds=adds)
+        return {one: _of_version(codes[one], knows_abortable=knows_abortable) for one in partitions}
 
     async def _once(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition], *, adds: bool
@@ -95,12 +107,16 @@ def verified(partitions: Sequence[TopicPartition], there: Collection[TopicPartit
     return {one: ErrorCode.NONE if one in there else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}
 
 
-def _told(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
-    """The producer's code. It retries on NOT_ENOUGH_REPLICAS."""
-    if code in _RETRIABLE:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
+def _of_version(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def _of_produce(code: ErrorCode, *, adds: bool) -> ErrorCode:
+    """A producer retries on NOT_ENOUGH_REPLICAS, and on CONCURRENT_TRANSACTIONS only from Produce 12 on."""
+    if code in _RETRIABLE or (code in _IN_PROGRESS and not adds):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
     return code

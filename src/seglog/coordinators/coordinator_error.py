@@ -22,12 +22,14 @@ _OF_APPENDS: Final[dict[int, ErrorCode]] = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
 
 def code_of_append(error: SeglogError) -> ErrorCode:
     """The client's code if a coordinator's records could not be written (``CoordinatorOperationExceptionHelper``)."""
-    return _OF_APPENDS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return _OF_APPENDS.get(error.code, error.code)
 
 
 def code_of_outcome(outcome: int) -> ErrorCode:

@@ -12,13 +12,14 @@ from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import Topic, Topics
 from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.coordinators.committed_offsets import FetchedOffset
-from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError, code_of_append
 from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_records import NO_RETENTION
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.error_codes import ErrorCode
-from seglog.core.types import ProducerIdAndEpoch, TopicPartition
+from seglog.core.errors import AppendError
+from seglog.core.types import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
@@ -31,7 +32,7 @@ _KNOWS_ABORTABLE: Final = 4
 _ADDS_PARTITIONS: Final = 5
 """The versions of TxnOffsetCommit of clients that know TRANSACTION_ABORTABLE, and that leave it to the broker to add
 the group's partition to the transaction (KIP-890)."""
-_OF_COORDINATOR: Final = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+_OF_VERIFICATION: Final = {ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 """The retriable error as a client expects it from a group coordinator."""
 _ZERO: Final = UUID(int=0)
 
@@ -105,25 +106,35 @@ class GroupOffsetApis:
         partition = TopicPartition(OFFSETS_TOPIC, self._coordinator.partition_of(request.group_id))
         try:
             self._coordinator.shard(request.group_id)  # refused here, nothing becomes a part of the transaction
-            code = await self._verify(request.transactional_id, producer, partition, version)
-            if code is not ErrorCode.NONE:
-                return [code for _ in commits]
+            guard = await self._verify(request.transactional_id, producer, partition, version)
+            if self._verifier.is_enabled() and (replica := self._topics.partition(*partition)) is not None:
+                replica.log.producers.check_verified(producer, guard)
             return await self._coordinator.commit_in_transaction(wanted, producer)
         except CoordinatorError as error:
             return [error.code for _ in commits]
+        except AppendError as error:
+            return [code_of_append(error) for _ in commits]
 
     async def _verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition, version: int
-    ) -> ErrorCode:
+    ) -> int | None:
+        """The guard under which the offsets may be appended. Raises `CoordinatorError` and `AppendError`."""
         replica = self._topics.partition(*partition)
-        entry = None if replica is None else replica.log.producers.entries.get(producer.producer_id)
-        if entry is not None and entry.current_txn_first_offset is not None and entry.epoch == producer.epoch:
-            return ErrorCode.NONE
         adds = version >= _ADDS_PARTITIONS
+        if replica is None or not (adds or self._verifier.is_enabled()):
+            return None
+        guard = replica.log.verify(producer, NO_SEQUENCE, bumps_epoch=adds)
+        if guard is None:
+            return None
         codes = await self._verifier.check(
             transactional_id, producer, (partition,), adds=adds, knows_abortable=version >= _KNOWS_ABORTABLE
         )
-        return _OF_COORDINATOR.get(codes[partition], codes[partition])
+        code = codes[partition]
+        if code is not ErrorCode.NONE:
+            raise CoordinatorError(
+                _OF_VERIFICATION.get(code, code), f"{partition} is not in the transaction of {transactional_id}"
+            )
+        return guard
 
     async def _commit(self, request: Message, version: int, commits: list[OffsetCommit]) -> list[ErrorCode]:
         wanted = OffsetCommitRequest(

@@ -23,7 +23,7 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import NoSpaceError
 from seglog.core.ground import Ground
-from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, TopicPartition
+from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, ProducerIdAndEpoch, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.formats.checkpoints import write_leader_epochs
@@ -237,6 +237,11 @@ class Log:
                 raise health.refusal(error) from error
             _, first, last, max_timestamp, _, _, _, _, log_append_time, _, _ = plan
             return _new(AppendResult, (first, last, max_timestamp, log_append_time, self.log_start_offset, False))
+
+    def verify(self, producer: ProducerIdAndEpoch, sequence: int, *, bumps_epoch: bool) -> int | None:
+        """Begin to verify that a transaction of the producer is open (`Producers.verify`)."""
+        with self.lock:
+            return self.producers.verify(producer, sequence, bumps_epoch=bumps_epoch, now_ms=self.clock.now_ms())
 
     def append_records(
         self,

@@ -17,6 +17,7 @@ from seglog.core.errors import (
 )
 from seglog.core.types import MAX_INT32
 from seglog.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from seglog.storage.log.verification import Verification
 
 BATCHES_KEPT: Final = 5
 """Batches of a producer that can be recognised again: a client has at most five requests in flight."""
@@ -83,8 +84,10 @@ class ProducerEntry(NamedTuple):
         return self.batches[-1].last_sequence if self.batches else -1
 
 
-def add_batch(entry: ProducerEntry, header: BatchHeader, origin: Origin) -> ProducerEntry:
-    """The state after a data batch."""
+def add_batch(
+    entry: ProducerEntry, header: BatchHeader, origin: Origin, verification: Verification | None = None
+) -> ProducerEntry:
+    """The state after a data batch. ``verification`` is the one of its producer that is under way."""
     epoch = header.producer_epoch
     if origin is not Origin.REPLICATION:
         if epoch < entry.epoch:
@@ -93,6 +96,8 @@ def add_batch(entry: ProducerEntry, header: BatchHeader, origin: Origin) -> Prod
                 f"seen, {entry.epoch}"
             )
         if origin is not Origin.COORDINATOR:
+            if verification is not None:
+                _check_first_sequence(entry, header, verification)
             _check_sequence(entry, header, is_empty_log=origin is Origin.CLIENT and header.base_offset == 0)
     batch = BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
     txn = entry.current_txn_first_offset
@@ -106,6 +111,21 @@ def add_batch(entry: ProducerEntry, header: BatchHeader, origin: Origin) -> Prod
         )
     kept = entry.batches[1 - BATCHES_KEPT :] if epoch == entry.epoch else ()
     return ProducerEntry(epoch, (*kept, batch), entry.coordinator_epoch, txn, header.max_timestamp)
+
+
+def _check_first_sequence(entry: ProducerEntry, header: BatchHeader, verification: Verification) -> None:
+    """A batch that waited for the coordinator must not overtake an earlier one that waits still, or was refused."""
+    first = header.base_sequence
+    if verification.bumps_epoch and first != 0 and not entry.batches:
+        raise OutOfOrderSequenceError(
+            f"producer {header.producer_id} begins with sequence {first} at offset {header.base_offset}: a producer of "
+            f"transaction version 2 without a batch here begins with 0"
+        )
+    if first > verification.lowest_sequence:
+        raise OutOfOrderSequenceError(
+            f"producer {header.producer_id} begins with sequence {first} at offset {header.base_offset}, after "
+            f"{verification.lowest_sequence} was seen and not appended"
+        )
 
 
 def _check_sequence(entry: ProducerEntry, header: BatchHeader, *, is_empty_log: bool) -> None:

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from seglog.core.errors import CorruptSnapshotError
-from seglog.core.types import Buffer
-from seglog.records.batch import CONTROL_BIT, BatchHeader
+from seglog.core.errors import CorruptSnapshotError, InvalidProducerEpochError, InvalidTransactionStateError
+from seglog.core.types import Buffer, ProducerIdAndEpoch
+from seglog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from seglog.storage.log.producer_entry import (
     ABORT,
     BatchMetadata,
@@ -27,6 +27,7 @@ from seglog.storage.log.producer_entry import (
     add_batch,
     end_transaction,
 )
+from seglog.storage.log.verification import Verification, begin_verification
 
 __all__ = [
     "BatchMetadata",
@@ -65,11 +66,13 @@ class ReplicatingTxn(NamedTuple):
 
 
 class ProducerUpdates(NamedTuple):
-    """The changes of one append: new entries, and transactions that begin and end, in the order of the batches."""
+    """The changes of one append: new entries, and transactions that begin and end, in the order of the batches.
+    ``verified`` are the producers whose verification is over."""
 
     entries: dict[int, ProducerEntry]
     started: tuple[OpenTxn, ...]
     completed: tuple[CompletedTxn, ...]
+    verified: tuple[int, ...] = ()
 
 
 _UNKNOWN: Final = ProducerEntry()
@@ -80,14 +83,24 @@ class Producers:
 
     ``map_end_offset`` is the offset (exclusive) up to which the log is reflected here, ``last_snapshot_offset`` that of
     the newest snapshot on disk. ``ongoing`` has the open transactions' producers by first offset, ascending.
+    ``verifications`` are of this process: the log does not have them.
     """
 
-    __slots__ = ("_table_size", "entries", "last_snapshot_offset", "map_end_offset", "ongoing", "replicating")
+    __slots__ = (
+        "_table_size",
+        "entries",
+        "last_snapshot_offset",
+        "map_end_offset",
+        "ongoing",
+        "replicating",
+        "verifications",
+    )
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self.ongoing: dict[int, int] = {}
         self.replicating: list[ReplicatingTxn] = []
+        self.verifications: dict[int, Verification] = {}
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
         self._table_size = _FIRST_TABLE_SIZE
@@ -123,11 +136,15 @@ class Producers:
         entries: dict[int, ProducerEntry] = {}
         started: list[OpenTxn] = []
         completed: list[CompletedTxn] = []
+        verified: list[int] = []
         for at, header in enumerate(batches):
             producer_id = header.producer_id
             if producer_id < 0:
                 continue
             entry = entries.get(producer_id) or self.entries.get(producer_id, _UNKNOWN)
+            verification = self.verifications.get(producer_id) if self.verifications else None
+            if verification is not None and header.attributes & TRANSACTIONAL_BIT and verification.ends_with(header):
+                verified.append(producer_id)
             if header.attributes & CONTROL_BIT:
                 control = controls[at] if controls is not None else None
                 if control is None:
@@ -140,18 +157,20 @@ class Producers:
                         )
                     )
                 continue
-            updated = entries[producer_id] = add_batch(entry, header, origin)
+            updated = entries[producer_id] = add_batch(entry, header, origin, verification)
             if updated.current_txn_first_offset is not None and entry.current_txn_first_offset is None:
                 started.append(OpenTxn(updated.current_txn_first_offset, producer_id))
         if not entries:
             return None
-        return ProducerUpdates(entries, tuple(started), tuple(completed))
+        return ProducerUpdates(entries, tuple(started), tuple(completed), tuple(verified))
 
     def apply(self, updates: ProducerUpdates) -> tuple[CompletedTxn, ...]:
         """Make it so, after the batches are in the log. Returns the transactions that are to be given to `complete`."""
         self._enter(
             updates.entries if len(updates.entries) == 1 else _in_update_order(updates.entries), updates.started
         )
+        for producer_id in updates.verified:
+            self.verifications.pop(producer_id, None)
         return updates.completed
 
     def restore(self, entries: dict[int, ProducerEntry]) -> None:
@@ -184,6 +203,39 @@ class Producers:
             return None
         completed = self.apply(updates)
         return completed[0] if completed else None
+
+    # Verifications
+
+    def verify(self, producer: ProducerIdAndEpoch, sequence: int, *, bumps_epoch: bool, now_ms: int) -> int | None:
+        """The guard of a verification that begins or is under way, for a batch that begins with ``sequence``; None if
+        the producer's transaction is open here, and the batch needs none. Raises `InvalidProducerEpochError`."""
+        self._check_epoch(producer)
+        if self._has_open(producer):
+            return None
+        producer_id, epoch = producer
+        found = self.verifications.get(producer_id)
+        if found is None:
+            found = begin_verification(epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
+        self.verifications[producer_id] = found = found.joined(epoch, sequence)
+        return found.guard
+
+    def check_verified(self, producer: ProducerIdAndEpoch, guard: int | None) -> None:
+        """Raise the `AppendError` for a batch of a transaction that must not be appended under this guard."""
+        if self._has_open(producer):
+            return
+        self._check_epoch(producer)
+        found = self.verifications.get(producer.producer_id)
+        if guard is None or found is None or found.guard != guard:
+            raise InvalidTransactionStateError(f"{producer} has not verified that it has a transaction open here")
+
+    def _has_open(self, producer: ProducerIdAndEpoch) -> bool:
+        entry = self.entries.get(producer.producer_id)
+        return entry is not None and entry.current_txn_first_offset is not None and entry.epoch == producer.epoch
+
+    def _check_epoch(self, producer: ProducerIdAndEpoch) -> None:
+        entry = self.entries.get(producer.producer_id)
+        if entry is not None and producer.epoch < entry.epoch:
+            raise InvalidProducerEpochError(f"{producer} is older than epoch {entry.epoch}, the last seen")
 
     # Transactions
 
@@ -229,6 +281,9 @@ class Producers:
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers idle for ``expiration_ms``, never one with an open transaction; returns how many."""
+        for producer_id, one in list(self.verifications.items()):
+            if now_ms - one.begun_ms >= expiration_ms:
+                del self.verifications[producer_id]
         gone = [
             producer_id
             for producer_id, entry in self.entries.items()
