@@ -17,6 +17,8 @@ from seglog.broker.broker_tasks import BrokerTasks
 from seglog.broker.directory_events import DirectoryEvents
 from seglog.broker.directory_topics import DirectoryTopics
 from seglog.broker.ground import BrokerGround
+from seglog.broker.known_producers import first_free_block
+from seglog.cluster.backup import PRODUCER_IDS
 from seglog.cluster.embedded_store import EmbeddedStore
 from seglog.cluster.formats import FORMAT, OURS
 from seglog.cluster.generation import check_store, names_to_check
@@ -40,7 +42,7 @@ from seglog.storage.formats.paths import FORMER_STORE, STORE
 
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"
-_LASTING: Final = ("config", "producer-ids")
+_LASTING: Final = ("config", PRODUCER_IDS)
 """Names that the store of a broker without a cluster keeps on disk; it derives the others from the directory."""
 _FIRST_START_PATIENCE_MS: Final = 18_000
 """How long a store may take to answer at the first start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
@@ -106,6 +108,10 @@ class StorageOpener:
         )
         self._tasks.at_stop(store.close)
         await _found_cluster(store, cluster_id)
+        if await store.get(PRODUCER_IDS) is None:
+            start = await ground.workers.run(partial(first_free_block, directory))
+            if start > 0:
+                await store.create(PRODUCER_IDS, b"%d" % start)
         return BrokerStorage(store, LogDirs.alone(directory, self._events.note), node_id, cluster_id)
 
     def _read_first_release(self, path: str) -> Mapping[str, VersionedValue]:
