@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
 from seglog.core.errors import InvalidConfigError, LogDirInUseError, TopicExistsError
-from seglog.testing import Broker, BrokerError
+from seglog.testing import Broker, BrokerError, TopicFixture
 
 _QUIET = {"log_level": 0}
 
@@ -124,7 +124,7 @@ def test_its_port_is_kept_until_it_listens_again(broker: Broker, monkeypatch: py
     broker.stop()
     start = broker._runner.start
 
-    def look_and_start(settings: Mapping[str, str], topics: Mapping[str, int], ahead: float) -> str:
+    def look_and_start(settings: Mapping[str, str], topics: Mapping[str, TopicFixture], ahead: float) -> str:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind((host, int(port)))
         return start(settings, topics, ahead)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from seglog.core.error_codes import ErrorCode
     from seglog.faults.fault import Fault, FaultError, Request
     from seglog.faults.fault_report import FaultReport, MetRequest
+    from seglog.faults.topic_fixture import TopicFixture, TopicRecord
     from seglog.testing.broker import Broker
     from seglog.testing.broker_clock import BrokerClock
     from seglog.testing.broker_error import BrokerError
@@ -37,6 +38,8 @@ __all__ = [
     "MetRequest",
     "Request",
     "SimulatedCrash",
+    "TopicFixture",
+    "TopicRecord",
 ]
 
 _HOMES: Final = {
@@ -56,6 +59,8 @@ _HOMES: Final = {
     "MetRequest": "faults.fault_report",
     "Request": "faults.fault",
     "SimulatedCrash": "testing.crash_fs",
+    "TopicFixture": "faults.topic_fixture",
+    "TopicRecord": "faults.topic_fixture",
 }
 
 

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol, Self, Unpack
 
 from seglog.core.quick_imports import without_hypothesis
 from seglog.faults.fault import Fault, error_code
+from seglog.faults.topic_fixture import TopicFixture, TopicRecord, TopicSpec, topic_fixtures
 from seglog.testing.broker_clock import BrokerClock
 from seglog.testing.broker_error import BrokerError
 from seglog.testing.injected_fault import BrokerFaults, FaultFields, InjectedFault
@@ -47,7 +48,7 @@ partitions, so that a fault finds them, and no connection ends because the clock
 class Runner(Protocol):
     """Where a broker runs. All of it is called from one thread at a time."""
 
-    def start(self, settings: Mapping[str, str], topics: Mapping[str, int], ahead: float) -> str:
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, TopicFixture], ahead: float) -> str:
         """Run, with these topics and a clock so many seconds ahead; what clients connect to. Raises what `Node.start`
         and `LogDir.create_topic` raise."""
 
@@ -56,8 +57,8 @@ class Runner(Protocol):
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
-    def reset(self, topics: Mapping[str, int]) -> None: ...
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None: ...
+    def reset(self, topics: Mapping[str, TopicFixture]) -> None: ...
+    def create_topic(self, name: str, fixture: TopicFixture) -> None: ...
 
     def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
         """Arm faults; their ids."""
@@ -75,21 +76,26 @@ class KillableRunner(Runner, Protocol):
 class Broker:
     """A broker that starts at the beginning of a ``with`` and is gone at its end.
 
-    ``topics`` are there from the start and after each `reset`: names, or names with their numbers of partitions.
+    ``topics`` are there from the start and after each `reset`: names, or names with their numbers of partitions, their
+    records, or both (`TopicFixture`). A record is a value, or a `TopicRecord`.
     ``settings`` are keys of ``server.properties``; they go over `TEST_SETTINGS`. ``data_dir`` is a directory to use
     instead of a temporary one; it is left where it is. One that a cluster of seglog has used is taken out of it first,
-    and its cluster does not take it back: give it a copy. Use it from one thread at a time; clients may be in any.
+    and its cluster does not take it back: ``copy_of`` starts with a copy of a directory, which is only read. Use a
+    broker from one thread at a time; clients may be in any.
     """
 
     def __init__(
         self,
-        topics: Mapping[str, int] | Iterable[str] = (),
+        topics: Mapping[str, TopicSpec] | Iterable[str] = (),
         *,
         settings: Mapping[str, object] = MappingProxyType({}),
         process: bool = False,
         data_dir: str | os.PathLike[str] | None = None,
+        copy_of: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+        if data_dir is not None and copy_of is not None:
+            raise BrokerError("a copy goes into a temporary directory: give `data_dir` or `copy_of`")
+        self.topics = topic_fixtures(topics)
         self.settings = {**TEST_SETTINGS, **{key: _text(value) for key, value in settings.items()}}
         self.is_process = process
         self.data_dir = "" if data_dir is None else os.fspath(data_dir)
@@ -100,6 +106,7 @@ class Broker:
         self.faults = BrokerFaults(self._inject, self._control)
         self._kept: socket.socket | None = None
         self._is_temporary = data_dir is None
+        self._copy_of = None if copy_of is None else os.fspath(copy_of)
         self._remove: weakref.finalize[..., Broker] | None = None
         self._killable = _process_runner() if process else None
         self._runner = self._killable or _thread_runner()
@@ -132,6 +139,8 @@ class Broker:
         if not self.data_dir:
             self.data_dir = tempfile.mkdtemp(prefix="seglog-")
             self._remove = weakref.finalize(self, shutil.rmtree, self.data_dir, ignore_errors=True)
+            if self._copy_of is not None:
+                _copy(self._copy_of, self.data_dir)
         elif not self._bootstrap:
             _take_out_of_cluster(self.data_dir)
         port = self._bootstrap.rpartition(":")[2] or "0"
@@ -258,10 +267,17 @@ class Broker:
         if self.is_running:
             self._control("advance", {"seconds": seconds})
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        records: Sequence[TopicRecord | bytes | str] = (),
+    ) -> None:
         """Errors of `LogDir.create_topic`. It is gone after the next `reset`."""
         self._check_answering()
-        self._runner.create_topic(name, partitions, {key: _text(value) for key, value in (config or {}).items()})
+        self._runner.create_topic(name, TopicFixture(partitions=partitions, config=config, records=records))
 
     def close(self) -> None:
         """Stop, and remove what is temporary. `start` begins anew, on another port."""
@@ -322,6 +338,13 @@ def _thread_runner() -> Runner:
 
         import_module("kio.static.primitive")  # which the broker does only when the first request comes
     return ThreadRunner()
+
+
+def _copy(source: str, target: str) -> None:
+    from seglog.testing.directory_copy import copy_directory
+
+    copy_directory(source, target)
+    _take_out_of_cluster(target)
 
 
 def _take_out_of_cluster(path: str) -> None:

@@ -30,11 +30,17 @@ def main() -> int:
 
 
 def _answer(runner: Any, command: Mapping[str, Any]) -> dict[str, object]:
+    from seglog.faults.topic_fixture import fixture_from_json
+
     ((verb, argument),) = command.items()
+
+    def fixtures(documents: Mapping[str, Any]) -> dict[str, object]:
+        return {name: fixture_from_json(one) for name, one in documents.items()}
+
     acts = {
-        "start": lambda: runner.start(*argument),
-        "reset": lambda: runner.reset(argument),
-        "create": lambda: runner.create_topic(*argument),
+        "start": lambda: runner.start(argument[0], fixtures(argument[1]), argument[2]),
+        "reset": lambda: runner.reset(fixtures(argument)),
+        "create": lambda: runner.create_topic(argument[0], fixture_from_json(argument[1])),
         "control": lambda: runner.control(*argument),
     }
     try:

@@ -18,6 +18,7 @@ from typing import IO, Any, Final
 from seglog.core import errors
 from seglog.core.errors import SeglogError
 from seglog.faults.fault import Fault, FaultError
+from seglog.faults.topic_fixture import TopicFixture
 from seglog.testing.broker_error import BrokerError
 
 _PATIENCE: Final = 60
@@ -29,7 +30,7 @@ class ProcessRunner:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, settings: Mapping[str, str], topics: Mapping[str, int], ahead: float) -> str:
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, TopicFixture], ahead: float) -> str:
         # A group of its own: Ctrl-C is for the tests. In the same session still, so that the kernel wakes and ends it
         # if it was stopped when they end.
         self._process = subprocess.Popen(
@@ -40,7 +41,7 @@ class ProcessRunner:
             process_group=0,
         )
         try:
-            bootstrap = self._ask({"start": [dict(settings), dict(topics), ahead]})
+            bootstrap = self._ask({"start": [dict(settings), _documents(topics), ahead]})
         except BaseException:
             self.kill()
             raise
@@ -77,11 +78,11 @@ class ProcessRunner:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
-    def reset(self, topics: Mapping[str, int]) -> None:
-        self._ask({"reset": dict(topics)})
+    def reset(self, topics: Mapping[str, TopicFixture]) -> None:
+        self._ask({"reset": _documents(topics)})
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        self._ask({"create": [name, partitions, dict(config)]})
+    def create_topic(self, name: str, fixture: TopicFixture) -> None:
+        self._ask({"create": [name, fixture.to_json()]})
 
     def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
         documents = [fault.to_json() for fault in faults]
@@ -113,6 +114,10 @@ class ProcessRunner:
         if "error" in answer:
             raise _error(answer)
         return answer["result"]
+
+
+def _documents(topics: Mapping[str, TopicFixture]) -> dict[str, object]:
+    return {name: fixture.to_json() for name, fixture in topics.items()}
 
 
 def _line(pipe: IO[bytes]) -> bytes:

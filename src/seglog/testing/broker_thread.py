@@ -10,10 +10,11 @@ from typing import Any, Final, TypeVar
 from seglog.broker.app import Node
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import SeglogError
+from seglog.faults import broker_state
 from seglog.faults.broker_control import BrokerControl
 from seglog.faults.fault import Fault
 from seglog.faults.movable_clock import MovableClock, MovableLoop
-from seglog.testing import broker_node
+from seglog.faults.topic_fixture import TopicFixture
 
 T = TypeVar("T")
 _PATIENCE: Final = 60
@@ -34,7 +35,7 @@ class ThreadRunner:
         self._clock: MovableClock
         self._control: BrokerControl
 
-    def start(self, settings: Mapping[str, str], topics: Mapping[str, int], ahead: float) -> str:
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, TopicFixture], ahead: float) -> str:
         config = BrokerConfig.from_mapping(settings)
         self._clock = MovableClock(ahead)
         self._ready.clear()
@@ -67,11 +68,11 @@ class ThreadRunner:
             self._gate.set()
             self._gate = None
 
-    def reset(self, topics: Mapping[str, int]) -> None:
-        self._do(lambda: broker_node.reset(self._node, topics))
+    def reset(self, topics: Mapping[str, TopicFixture]) -> None:
+        self._do(lambda: broker_state.reset(self._node, topics))
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        self._do(lambda: broker_node.create_topic(self._node, name, partitions, config))
+    def create_topic(self, name: str, fixture: TopicFixture) -> None:
+        self._do(lambda: broker_state.create_topic(self._node, name, fixture))
 
     def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
         async def act() -> list[int]:
@@ -96,7 +97,7 @@ class ThreadRunner:
         """The error that ended the thread."""
         return self._error
 
-    def _run(self, config: BrokerConfig, topics: Mapping[str, int]) -> None:
+    def _run(self, config: BrokerConfig, topics: Mapping[str, TopicFixture]) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: MovableLoop(self._clock)) as runner:
                 runner.run(self._main(config, topics))
@@ -105,12 +106,12 @@ class ThreadRunner:
         finally:
             self._ready.set()
 
-    async def _main(self, config: BrokerConfig, topics: Mapping[str, int]) -> None:
+    async def _main(self, config: BrokerConfig, topics: Mapping[str, TopicFixture]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._control = BrokerControl(self._clock)
         async with Node(config, ground=self._control.ground()) as self._node:
             self._control.use(self._node)
-            await broker_node.create_missing(self._node, topics)
+            await broker_state.create_missing(self._node, topics)
             self._ready.set()
             await self._stopping.wait()

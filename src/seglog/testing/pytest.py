@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from seglog.faults.topic_fixture import TopicSpec
     from seglog.testing.broker import Broker
 
 
 @pytest.fixture(scope="session")
-def seglog_topics() -> Mapping[str, int] | Iterable[str]:
-    """Topics that each test finds, empty: names, or names with their numbers of partitions."""
+def seglog_topics() -> Mapping[str, TopicSpec] | Iterable[str]:
+    """Topics that each test finds as new: names, or names with their numbers of partitions, their records, or both."""
     return ()
 
 
@@ -35,7 +36,10 @@ def seglog_process() -> bool:
 
 @pytest.fixture(scope="session")
 def seglog_session_broker(
-    seglog_topics: Mapping[str, int] | Iterable[str], seglog_settings: Mapping[str, object], *, seglog_process: bool
+    seglog_topics: Mapping[str, TopicSpec] | Iterable[str],
+    seglog_settings: Mapping[str, object],
+    *,
+    seglog_process: bool,
 ) -> Iterator[Broker]:
     """The broker of the session, as the tests before have left it."""
     from seglog.testing.broker import Broker
@@ -46,7 +50,7 @@ def seglog_session_broker(
 
 @pytest.fixture
 def seglog_broker(seglog_session_broker: Broker) -> Broker:
-    """A broker that is as new: it runs, it has `seglog_topics`, empty, and no groups."""
+    """A broker that is as new: it runs, it has `seglog_topics`, no groups and no faults."""
     seglog_session_broker.reset()
     return seglog_session_broker
 

@@ -11,9 +11,11 @@ from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_messages import LeavingMember
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError
+from seglog.faults.topic_fixture import TopicFixture, config_text
+from seglog.records.record import encode_batch
 
 
-async def reset(node: Node, topics: Mapping[str, int]) -> None:
+async def reset(node: Node, topics: Mapping[str, TopicFixture]) -> None:
     """Delete all groups and topics, and make these."""
     for shard in await _loaded(node):
         for group_id in list(shard.groups):
@@ -21,24 +23,30 @@ async def reset(node: Node, topics: Mapping[str, int]) -> None:
     for topic in list(node.topics):
         if not topic.is_internal:
             await node.changes.delete(topic)
-    for name, partitions in topics.items():
+    for name, fixture in topics.items():
         try:
-            await create_topic(node, name, partitions, {})
+            await create_topic(node, name, fixture)
         except TopicExistsError:  # a client that was left running has asked for it
             await node.changes.delete(node.topics.by_name[name])
-            await create_topic(node, name, partitions, {})
+            await create_topic(node, name, fixture)
 
 
-async def create_missing(node: Node, topics: Mapping[str, int]) -> None:
+async def create_missing(node: Node, topics: Mapping[str, TopicFixture]) -> None:
     """Make those of these topics that are not there. Errors of `LogDir.create_topic`."""
-    for name, partitions in topics.items():
+    for name, fixture in topics.items():
         if name not in node.topics.by_name:
-            await create_topic(node, name, partitions, {})
+            await create_topic(node, name, fixture)
 
 
-async def create_topic(node: Node, name: str, partitions: int, config: Mapping[str, str]) -> None:
-    """Errors of `LogDir.create_topic`."""
-    await node.changes.create(name, node.changes.place(partitions, 1), config)
+async def create_topic(node: Node, name: str, fixture: TopicFixture) -> None:
+    """Make a topic with its records. Errors of `LogDir.create_topic` and `Log.append`, `FaultError`."""
+    batches = list(fixture.batches())
+    await node.changes.create(name, node.changes.place(fixture.partitions, 1), config_text(fixture.config))
+    for number, records in batches:
+        replica = node.topics.partition(name, number)
+        assert replica is not None
+        now_ms = replica.log.clock.now_ms()
+        replica.append(encode_batch([one._replace(timestamp=now_ms) if one.timestamp < 0 else one for one in records]))
 
 
 async def _loaded(node: Node) -> list[CoordinatorShard]:
