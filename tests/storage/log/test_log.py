@@ -125,6 +125,13 @@ def test_flushed_end_is_the_end_without_flush_messages(log: Log) -> None:
     assert (log.recovery_point, log.flushed_end, log.high_watermark, log.needs_flush) == (0, 1, 1, False)
 
 
+def test_log_that_begins_anew_beyond_its_end_has_nothing_to_flush(log: Log) -> None:
+    flush_each_append(log)
+    log.defer_flushes()
+    log.truncate_fully_and_start_at(6)
+    assert (log.high_watermark, log.flushed_end, log.needs_flush) == (6, 6, False)
+
+
 def test_flush_counts_nothing_above_a_truncation(log: Log) -> None:
     log.append_records([NewRecord(b"v"), NewRecord(b"w")])
     log.append_records([NewRecord(b"x")])

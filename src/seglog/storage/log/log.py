@@ -571,6 +571,7 @@ class Log:
         self._end_at(offset)
         self.log_start_offset = offset
         self.high_watermark = offset
+        self.recovery_point = offset  # an empty log has nothing to flush
         if self.epochs.clear():
             self._write_fewer_epochs()
         self.refresh_stable_offset()
