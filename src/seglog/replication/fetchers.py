@@ -54,10 +54,12 @@ class Fetchers:
         self._replicas[key] = replica
         before = self._readers.get(leader)
         reader = self._reader(leader)
-        if before is not None and reader is not before[1]:
-            self._again(leader)  # the leader has a new epoch: follow the other partitions there too
-        elif reader is not None:
+        if reader is None:
+            return
+        if before is not None and reader is before[1]:
             reader.follow(replica)
+        else:  # it is new: the others that follow this leader, perhaps since before it was registered, need it too
+            self._again(leader)
 
     def unfollow(self, key: Key) -> None:
         leader = self._leaders.pop(key, None)
