@@ -148,10 +148,10 @@ def test_commits_of_transactions_count_when_they_end() -> None:
     assert place_of(offsets, require_stable=False) == (1, False)
     assert place_of(offsets, require_stable=True) == (None, True)
     assert offsets.has_open_transactions(GROUP)
-    offsets.end_transaction(7, commit=False)
+    offsets.end_transaction(7, 2, commit=False)
     assert place_of(offsets, require_stable=True) == (1, False)
-    offsets.put(key, OffsetAndMetadata(3, 0, "", WALL), 2, producer_id=7)
-    offsets.end_transaction(7, commit=True)
+    offsets.put(key, OffsetAndMetadata(3, 0, "", WALL), 3, producer_id=7)
+    offsets.end_transaction(7, 4, commit=True)
     assert place_of(offsets, require_stable=True) == (3, False)
     assert not offsets.has_open_transactions(GROUP)
 
@@ -161,12 +161,24 @@ def test_a_younger_commit_stands_before_that_of_a_transaction() -> None:
     key = OffsetCommitKey(GROUP, "t", 0)
     offsets.put(key, OffsetAndMetadata(2, 0, "", WALL), 1, producer_id=7)
     offsets.put(key, OffsetAndMetadata(9, 0, "", WALL), 2)
-    offsets.end_transaction(7, commit=True)
+    offsets.end_transaction(7, 3, commit=True)
     assert place_of(offsets, require_stable=True) == (9, False)
-    offsets.put(key, OffsetAndMetadata(2, 0, "", WALL), 3, producer_id=7)
-    offsets.put(key, None, 4)
-    offsets.end_transaction(7, commit=True)
+    offsets.put(key, OffsetAndMetadata(2, 0, "", WALL), 4, producer_id=7)
+    offsets.put(key, None, 5)
+    offsets.end_transaction(7, 6, commit=True)
     assert place_of(offsets, require_stable=True) == (None, False)
+
+
+def test_a_marker_decides_nothing_that_was_written_behind_it() -> None:
+    """A leader may learn late that a marker is committed: the producer is in its next transaction then."""
+    offsets = CommittedOffsets()
+    offsets.put(OffsetCommitKey(GROUP, "t", 0), OffsetAndMetadata(2, 0, "", WALL), 1, producer_id=7)
+    offsets.put(OffsetCommitKey(GROUP, "t", 1), OffsetAndMetadata(3, 0, "", WALL), 3, producer_id=7)
+    offsets.end_transaction(7, 2, commit=True)
+    assert place_of(offsets, require_stable=True) == (2, False)
+    assert offsets.fetch(GROUP, ("t", 1), None, require_stable=True).is_unstable
+    offsets.end_transaction(7, 4, commit=False)
+    assert offsets.fetch(GROUP, ("t", 1), None, require_stable=True) == (None, False)
 
 
 # Deleting

@@ -212,6 +212,33 @@ def test_transactions_of_a_kafka_are_replayed(commits: bool, expected: int) -> N
     coordinated.run(after)
 
 
+def test_a_marker_that_comes_while_the_log_is_replayed_decides_offsets() -> None:
+    """The replay ends where the log ended when it began."""
+    coordinated = RunningCoordinator()
+
+    async def work(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        partition = coordinated.topic.partitions()[coordinator.partition_of("g")]
+        assert partition is not None
+        log = partition.log
+        for number in range(2):
+            key, value = encode((OffsetCommitKey("g", "t", number), OffsetAndMetadata(9, -1, "", 0)))
+            data = [NewRecord(value, key)]
+            log.append(encode_batch(data, producer_id=5, producer_epoch=0, base_sequence=number, transactional=True))
+        context = coordinator.make_context(partition)
+        replay = coordinator.replay(context)
+        next(replay)
+        marker = end_txn_marker(commit=True, coordinator_epoch=0, producer_id=5, producer_epoch=0, timestamp=0)
+        appended = log.append(marker, origin=Origin.COORDINATOR)
+        context.end_transaction(5, appended.last_offset, commit=True)
+        assert [*replay] == [None]
+        context.replayed()
+        found = [context.shard.fetch("g", ("t", number), None, require_stable=True) for number in range(2)]
+        assert [None if one.value is None else one.value.offset for one in found] == [9, 9]
+
+    coordinated.run(work)
+
+
 def test_answers_wait_for_the_high_watermark() -> None:
     coordinated = RunningCoordinator(hw_follows_end=False, settings=SETTINGS._replace(offsets_commit_timeout_ms=60_000))
 

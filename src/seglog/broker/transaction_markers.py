@@ -35,15 +35,22 @@ class MarkerAppends:
     async def append(self, requests: Sequence[MarkerRequest]) -> list[Results]:
         """Per request the code of each partition, when all markers are committed or refused."""
         appended = [
-            (partition, self._append(marker, partition)) for marker, partitions in requests for partition in partitions
+            (marker, partition, self._append(marker, partition))
+            for marker, partitions in requests
+            for partition in partitions
         ]
-        codes = iter(await asyncio.gather(*(_committed(outcome) for _, outcome in appended)))
-        results: list[Results] = [{partition: next(codes) for partition in partitions} for _, partitions in requests]
-        for (marker, _), found in zip(requests, results, strict=True):
-            for partition, code in found.items():
-                if partition.topic == OFFSETS_TOPIC and code is ErrorCode.NONE:
-                    self._groups.end_transaction(partition.partition, marker.producer_id, commit=marker.commit)
-        return results
+        codes = iter(await asyncio.gather(*(self._settle(*one) for one in appended)))
+        return [{partition: next(codes) for partition in partitions} for _, partitions in requests]
+
+    async def _settle(
+        self, marker: TransactionMarker, partition: TopicPartition, appended: ErrorCode | tuple[Replica, int, int]
+    ) -> ErrorCode:
+        """The code of a marker that is committed, or refused. It counts at once, whatever becomes of the others."""
+        code = await _committed(appended)
+        if partition.topic == OFFSETS_TOPIC and code is ErrorCode.NONE and not isinstance(appended, ErrorCode):
+            _, _, end = appended
+            self._groups.end_transaction(partition.partition, marker.producer_id, end - 1, commit=marker.commit)
+        return code
 
     def _append(self, marker: TransactionMarker, partition: TopicPartition) -> ErrorCode | tuple[Replica, int, int]:
         replica = self._topics.partition(*partition)

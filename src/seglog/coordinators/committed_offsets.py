@@ -90,13 +90,19 @@ class CommittedOffsets:
             if not replaced:
                 del self._replaced[of_group]
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, marker: int, *, commit: bool) -> None:
+        """Apply a marker at offset ``marker``. Offsets behind it are of the producer's next transaction."""
+        left: dict[str, dict[Place, RecordedOffset]] = {}
         for group, offsets in self._pending.pop(producer_id, {}).items():
-            if commit:
-                there = self._groups.setdefault(group, {})
-                for place, stored in offsets.items():
+            for place, stored in offsets.items():
+                if stored.record > marker:
+                    left.setdefault(group, {})[place] = stored
+                elif commit:
+                    there = self._groups.setdefault(group, {})
                     if place not in there or there[place].record < stored.record:
                         there[place] = stored
+        if left:
+            self._pending[producer_id] = left
 
     def is_pending(self, group: str, place: Place) -> bool:
         return any(place in groups.get(group, ()) for groups in self._pending.values())

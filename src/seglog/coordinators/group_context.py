@@ -37,6 +37,9 @@ class GroupContext(CoordinatorContext):
         self.shard = CoordinatorShard(limits, settings.offset_metadata_max_bytes)
         self.timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._deleted_topics: list[tuple[str, UUID | None]] = []
+        self._early_markers: list[tuple[int, int, bool]] = []
+        """Producer id, offset and commit of those that were written while the log was replayed up to where it ended
+        before."""
         self._settings = settings
 
     def now(self) -> Now:
@@ -59,7 +62,20 @@ class GroupContext(CoordinatorContext):
         for record in records:
             kind = parse_control(record).type
             if kind in (ControlType.COMMIT, ControlType.ABORT):
-                self.shard.offsets.end_transaction(producer_id, commit=kind is ControlType.COMMIT)
+                self.shard.offsets.end_transaction(producer_id, record.offset, commit=kind is ControlType.COMMIT)
+
+    def replayed(self) -> None:
+        super().replayed()
+        for producer_id, marker, commit in self._early_markers:
+            self.shard.offsets.end_transaction(producer_id, marker, commit=commit)
+        self._early_markers.clear()
+
+    def end_transaction(self, producer_id: int, marker: int, *, commit: bool) -> None:
+        """Decide the offsets of a transaction: its marker is committed at offset ``marker``."""
+        if self.is_replayed:
+            self.shard.offsets.end_transaction(producer_id, marker, commit=commit)
+        else:
+            self._early_markers.append((producer_id, marker, commit))
 
     def _replay(self, record: Record, producer_id: int) -> None:
         """Replay one record. Skip it if it is damaged or of a newer Kafka; it stays in the log."""

@@ -169,11 +169,11 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
                 raise CoordinatorError(code, "not committed in time, or another broker leads now")
         return changed.codes
 
-    def end_transaction(self, number: int, producer_id: int, *, commit: bool) -> None:
-        """A marker is committed in a partition of ``__consumer_offsets``."""
+    def end_transaction(self, number: int, producer_id: int, marker: int, *, commit: bool) -> None:
+        """A marker is committed at offset ``marker`` in a partition of ``__consumer_offsets``."""
         context = self._context(number)
         if context is not None:
-            context.shard.offsets.end_transaction(producer_id, commit=commit)
+            context.end_transaction(producer_id, marker, commit=commit)
 
     async def delete_offsets(self, group_id: str, places: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """Raises `CoordinatorError`."""
