@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -20,6 +21,7 @@ from seglog.core.quick_imports import hide_hypothesis
 
 if TYPE_CHECKING:
     from seglog.broker.app import Node
+    from seglog.faults.controlled_broker import ControlAddress, ControlledBroker
 
 T = TypeVar("T")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -112,6 +114,24 @@ def serve(
     keys: BrokerOptions = _NONE,
     json: Annotated[bool, typer.Option("--json", help="Print the ready message as a JSON document.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    control: Annotated[
+        str | None,
+        typer.Option(
+            "--control",
+            metavar="HOST:PORT",
+            help="For tests: let programs on this machine inject faults and move the clock over HTTP.",
+            show_default=False,
+        ),
+    ] = None,
+    control_token: Annotated[
+        str | None,
+        typer.Option(
+            "--control-token",
+            metavar="FILE",
+            help="Read the token of --control from a file of mode 0600 instead of printing a new one.",
+            show_default=False,
+        ),
+    ] = None,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> int:
     """Serve Kafka's protocol from a log directory."""
@@ -119,9 +139,21 @@ def serve(
     leave_on_signals()
     gc.disable()  # modules are not garbage: collecting while they load takes a third of the time
     log_to_stderr(_LEVELS[log_level])
-    return serve_keys(
-        keys.mapping(), lambda node, seconds: _say_ready(node, seconds, as_json=json), until_eof=until_eof
-    )
+    mapping = keys.mapping()
+    controlled: ControlledBroker | None = None
+    if control is not None:
+        hide_hypothesis()
+        from seglog.faults.controlled_broker import CONTROL_SETTINGS, ControlledBroker
+
+        controlled = ControlledBroker(control, control_token)
+        mapping = {**CONTROL_SETTINGS, **mapping}
+    elif control_token is not None:
+        raise OptionError("--control-token needs --control")
+
+    def say_ready(node: Node, seconds: float) -> None:
+        _say_ready(node, seconds, None if controlled is None else controlled.address, as_json=json)
+
+    return serve_keys(mapping, say_ready, until_eof=until_eof, controlled=controlled)
 
 
 def serve_keys(
@@ -130,11 +162,12 @@ def serve_keys(
     *,
     cluster_id: str | None = None,
     until_eof: bool = False,
+    controlled: ControlledBroker | None = None,
 ) -> int:
     """Serve with these keys until SIGTERM or SIGINT. ``say_ready`` gets the seconds that the start took.
 
     A new directory joins the cluster ``cluster_id``; a directory of another cluster is refused. ``until_eof``: stop
-    also when stdin closes, which the parent process holds open.
+    also when stdin closes, which the parent process holds open. ``controlled``: let programs control the broker.
     """
     clock = SystemClock()
     started = clock.monotonic()
@@ -148,13 +181,13 @@ def serve_keys(
         warn(f"seglog: {note}")
 
     async def run() -> BaseException | None:
-        node = Node(broker_config, cluster_id=cluster_id)
+        node = Node(broker_config, cluster_id=cluster_id, ground=None if controlled is None else controlled.ground())
         loop = asyncio.get_running_loop()
         if until_eof:
             loop.add_reader(sys.stdin.fileno(), lambda: _at_eof(loop, node.over.set))
         with act_on_signals(node.over.set):
             try:
-                async with node:
+                async with node, contextlib.nullcontext() if controlled is None else controlled.serving(node):
                     say_ready(node, clock.monotonic() - started)
                     gc.freeze()
                     gc.enable()
@@ -164,7 +197,7 @@ def serve_keys(
                     raise
         return node.failure
 
-    failure = _run(run())
+    failure = _run(run()) if controlled is None else controlled.run(run())
     return FINE if failure is None else fail(str(failure))
 
 
@@ -175,7 +208,7 @@ def _at_eof(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
         end()
 
 
-def _say_ready(node: Node, seconds: float, *, as_json: bool) -> None:
+def _say_ready(node: Node, seconds: float, control: ControlAddress | None, *, as_json: bool) -> None:
     listeners = [str(address) for address in node.addresses]
     partitions = sum(len(topic.partitions) for topic in node.topics)
     identity, path, metrics = node.identity, ", ".join(node.paths), node.metrics_address
@@ -191,6 +224,7 @@ def _say_ready(node: Node, seconds: float, *, as_json: bool) -> None:
                 "partitions": partitions,
                 "seconds": round(seconds, 3),
                 "metrics": None if metrics is None else f"{metrics.host}:{metrics.port}",
+                **({} if control is None else {"control": control.url, "token": control.token}),
             }
         )
     else:
@@ -198,6 +232,8 @@ def _say_ready(node: Node, seconds: float, *, as_json: bool) -> None:
             f"seglog is ready: {', '.join(listeners)} (node {identity.node_id}, cluster {identity.cluster_id}, "
             f"{partitions} partitions in {path}, {seconds:.2f} s)"
         )
+        if control is not None:
+            out.line(f"control: {control.url}" + ("" if control.token is None else f" token {control.token}"))
     out.flush()
 
 

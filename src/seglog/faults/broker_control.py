@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from seglog.broker.app import Node
 from seglog.broker.ground import BrokerGround
+from seglog.faults import broker_state
 from seglog.faults.fault import Fault, FaultError, fault_from_json
 from seglog.faults.fault_layer import FaultLayer
 from seglog.faults.fault_report import FaultReport
 from seglog.faults.faulty_listener import FaultyListener
 from seglog.faults.movable_clock import MovableClock, MovableLoop, MovableWorkers, workers_of
+from seglog.faults.topic_fixture import fixture_from_json
 
 MAX_FAULTS: Final = 1000
 MOST_SECONDS: Final = 100 * 365 * 86_400.0
@@ -28,6 +30,7 @@ class BrokerControl:
         self.layer = FaultLayer()
         self._clock = clock
         self._threads = MovableWorkers()
+        self._node: Node
 
     def ground(self) -> BrokerGround:
         """The surroundings of a broker under control. Call it on the broker's event loop."""
@@ -43,12 +46,15 @@ class BrokerControl:
             topic = node.topics.by_id.get(topic_id)
             return None if topic is None else topic.name
 
+        self._node = node
         self.layer.use_topics(name)
 
     async def advance(self, seconds: float) -> None:
         """Move the clock. Returns when timers, threads and what follows from them have run."""
         if not 0 <= seconds <= MOST_SECONDS:
             raise FaultError(f"the clock cannot move by {seconds} s")
+        if not self._node.is_alone:
+            raise FaultError("the clock of a cluster's broker does not move: the other brokers' would not")
         loop = asyncio.get_running_loop()
         assert isinstance(loop, MovableLoop)
         await loop.move(seconds)
@@ -62,22 +68,39 @@ class BrokerControl:
 
     async def do(self, verb: str, argument: Mapping[str, Any]) -> Any:
         """What a JSON command asks for. `FaultError` if that cannot be."""
+        act = self._verbs().get(verb)
+        if act is None:
+            raise FaultError(f"there is no command {verb!r}")
         try:
-            if verb == "inject":
-                faults = [fault_from_json(one) for one in argument["faults"]]
-                return self.inject(faults, in_order=bool(argument.get("in_order")))
-            if verb == "reports":
-                return [report_to_json(report) for report in self.layer.reports()]
-            if verb == "remove":
-                return self.layer.remove(int(argument["id"]))
-            if verb == "clear":
-                return self.layer.clear()
-            if verb == "advance":
-                await self.advance(float(argument["seconds"]))
-                return None
-        except (KeyError, TypeError, ValueError) as error:
+            found = act(argument)
+            return await found if isinstance(found, Awaitable) else found
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FaultError(f"{verb}: {error!r}") from error
-        raise FaultError(f"there is no command {verb!r}")
+
+    def _verbs(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
+        return {
+            "inject": self._inject,
+            "reports": lambda _: [report_to_json(report) for report in self.layer.reports()],
+            "remove": lambda argument: self.layer.remove(int(argument["id"])),
+            "clear": lambda _: self.layer.clear(),
+            "advance": lambda argument: self.advance(float(argument["seconds"])),
+            "clock": lambda _: {"now_ms": self._clock.now_ms(), "ahead_seconds": self._clock.ahead},
+            "create_topic": self._create_topic,
+            "reset": self._reset,
+        }
+
+    def _inject(self, argument: Mapping[str, Any]) -> list[int]:
+        faults = [fault_from_json(one) for one in argument["faults"]]
+        return self.inject(faults, in_order=bool(argument.get("in_order")))
+
+    async def _create_topic(self, argument: Mapping[str, Any]) -> None:
+        fixture = fixture_from_json({key: value for key, value in argument.items() if key != "name"})
+        await broker_state.create_topic(self._node, str(argument["name"]), fixture)
+
+    async def _reset(self, argument: Mapping[str, Any]) -> None:
+        fixtures = {str(name): fixture_from_json(one) for name, one in argument.get("topics", {}).items()}
+        self.layer.clear()
+        await broker_state.reset(self._node, fixtures)
 
 
 def report_to_json(report: FaultReport) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""Just enough HTTP/1.1 for scrapes of metrics and health checks: GET and HEAD of a few pages, one request per
-connection, small limits. No request changes anything."""
+"""Just enough HTTP/1.1 for scrapes of metrics, health checks, and the control of brokers for tests: one request per
+connection, small limits. Pages answer GET and HEAD, and change nothing. An `HttpHandler` gets all methods, and
+bodies."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 
-__all__ = ["HttpListener", "Page", "Pages"]
+__all__ = ["HttpHandler", "HttpListener", "HttpRequest", "Page", "Pages"]
 
 _MAX_HEAD: Final = 8 << 10
 _MAX_CONNECTIONS: Final = 32
+_MAX_DIGITS: Final = 12
+_ONLY_ONCE: Final = frozenset({"host", "origin", "authorization", "content-length", "content-type"})
 _SECONDS: Final = 10.0
 """The time limit of a whole connection; Prometheus' scrape timeout is 10 s by default, too."""
 
@@ -29,14 +32,30 @@ Pages = Mapping[str, Callable[[], Page | Awaitable[Page]]]
 """Pages by path. Each request makes its page anew on the event loop; a long page yields to others."""
 
 
+class HttpRequest(NamedTuple):
+    """``headers`` have names in lower case. ``path`` has no query."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+HttpHandler = Callable[[HttpRequest], Page | Awaitable[Page]]
+
+
 class HttpListener:
     """Listens on ``host:port``; port 0 asks for a free one."""
 
-    def __init__(self, host: str, port: int, pages: Pages, *, seconds: float = _SECONDS) -> None:
+    def __init__(
+        self, host: str, port: int, pages: Pages | HttpHandler, *, seconds: float = _SECONDS, max_body: int = 0
+    ) -> None:
+        """``max_body``: the most bytes of a request's body, for a handler; 0 ignores bodies."""
         self.host = host
         self.port = port
-        self.pages = pages
+        self.handler = _of_pages(pages) if isinstance(pages, Mapping) else pages
         self.seconds = seconds
+        self.max_body = max_body
         self.connections: set[asyncio.Transport] = set()
         self.making: set[asyncio.Future[Page]] = set()
         self._server: asyncio.Server | None = None
@@ -97,39 +116,93 @@ class _Connection(asyncio.Protocol):
         if end < 0 or end > _MAX_HEAD:
             self._answer(_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
             return
-        words = self._head[: self._head.index(b"\r\n")].split(b" ")
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            self._answer(_error(HTTPStatus.BAD_REQUEST))
+        if self._page_to_come is not None:
             return
-        page = self._page(words[0], words[1])
+        try:
+            request = _parsed(self._head, end, self._listener.max_body)
+        except _BadRequestError as error:
+            self._answer(_error(error.status))
+            return
+        if request is None:
+            return
+        page = self._listener.handler(request)
+        with_body = request.method != "HEAD"
         if isinstance(page, Page):
-            self._answer(page, with_body=words[0] != b"HEAD")
-        elif self._page_to_come is None:
+            self._answer(page, with_body=with_body)
+        else:
             self._page_to_come = coming = asyncio.ensure_future(page)
             self._listener.making.add(coming)
-            coming.add_done_callback(partial(self._made, with_body=words[0] != b"HEAD"))
+            coming.add_done_callback(partial(self._made, with_body=with_body))
+            if self._listener.max_body and self._deadline is not None:
+                self._deadline.cancel()  # a handler has limits of its own, and may move the clock
 
     def _made(self, page: asyncio.Future[Page], *, with_body: bool) -> None:
         self._listener.making.discard(page)
         if not page.cancelled() and self._transport is not None:
+            if self._deadline is not None and self._deadline.cancelled():
+                self._deadline = asyncio.get_running_loop().call_later(self._listener.seconds, self._transport.abort)
             self._answer(page.result(), with_body=with_body)
-
-    def _page(self, method: bytes, target: bytes) -> Page | Awaitable[Page]:
-        if method not in (b"GET", b"HEAD"):
-            return _error(HTTPStatus.METHOD_NOT_ALLOWED)
-        make = self._listener.pages.get(target.partition(b"?")[0].decode("latin-1"))
-        return make() if make is not None else _error(HTTPStatus.NOT_FOUND)
 
     def _answer(self, page: Page, *, with_body: bool = True) -> None:
         assert self._transport is not None
         status = HTTPStatus(page.status)
-        allow = "Allow: GET, HEAD\r\n" if status == HTTPStatus.METHOD_NOT_ALLOWED else ""
+        more = _MORE_HEADERS.get(status, "")
         head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {page.content_type}\r\n{allow}"
+            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {page.content_type}\r\n{more}"
             f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n"
         )
         self._transport.write(head.encode() + (page.body if with_body else b""))
         self._transport.close()  # when that is sent, or the time is over
+
+
+_MORE_HEADERS: Final[Mapping[int, str]] = {
+    HTTPStatus.METHOD_NOT_ALLOWED: "Allow: GET, HEAD\r\n",
+    HTTPStatus.UNAUTHORIZED: "WWW-Authenticate: Bearer\r\n",
+}
+
+
+class _BadRequestError(Exception):
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def _parsed(data: bytes, end: int, max_body: int) -> HttpRequest | None:
+    """The request whose head ends at ``end``; None while its body is not there."""
+    first, *lines = data[:end].decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise _BadRequestError(HTTPStatus.BAD_REQUEST)
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        name = name.lower()
+        if not colon or name != name.strip() or (name in headers and name in _ONLY_ONCE):
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST)
+        headers[name] = value.strip()
+    if not max_body:
+        return HttpRequest(words[0], words[1].partition("?")[0], headers, b"")
+    size = headers.get("content-length", "0")
+    if "transfer-encoding" in headers:
+        raise _BadRequestError(HTTPStatus.LENGTH_REQUIRED)
+    if not (size.isascii() and size.isdigit()):
+        raise _BadRequestError(HTTPStatus.BAD_REQUEST)
+    if len(size) > _MAX_DIGITS or int(size) > max_body:
+        raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    body = data[end + 4 :]
+    if len(body) < int(size):
+        return None
+    return HttpRequest(words[0], words[1].partition("?")[0], headers, body[: int(size)])
+
+
+def _of_pages(pages: Pages) -> HttpHandler:
+    def handle(request: HttpRequest) -> Page | Awaitable[Page]:
+        if request.method not in ("GET", "HEAD"):
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED)
+        make = pages.get(request.path)
+        return make() if make is not None else _error(HTTPStatus.NOT_FOUND)
+
+    return handle
 
 
 def _error(status: HTTPStatus) -> Page:
