@@ -47,6 +47,7 @@ class Transactions:
         self.both = both
         self.rng = rng
         self.topics = topics
+        self.written: set[tuple[str, int]] = set()
         self.group = f"group-{name}"
         self.producers = [Producer(f"{name}-{number}") for number in range(3)]
         for producer in self.producers:
@@ -148,7 +149,10 @@ class Transactions:
         topic, number = self.rng.choice(self.topics), self.rng.randrange(2)
         version = self.rng.choice((10, 11, 12))
         producer_id, epoch = self._identity(producer)
-        sequence = producer.sequences.get((topic, number), 0)
+        expected = producer.sequences.get((topic, number), 0)
+        skip = self.rng.choice((0, 0, 0, 0, 0, 0, 1, 2))
+        # An empty log refuses any but sequence 0, unlike Kafka's.
+        sequence = expected + (skip if (topic, number) in self.written else 0)
 
         def records(side: Side) -> bytes:
             found = side.given[producer_id] if isinstance(producer_id, Ref) else producer_id
@@ -175,8 +179,10 @@ class Transactions:
             answers.append(_settled(side, ApiKey.PRODUCE, version, contents))
         codes = [one.responses[0].partition_responses[0].error_code for one in answers]
         self.both.compare(*codes)
+        if codes[0] == 0:
+            self.written.add((topic, number))
         if codes[0] == 0 and (producer_id, epoch) == (producer.ref, producer.epoch):
-            producer.sequences[topic, number] = sequence + 1
+            producer.sequences[topic, number] = max(sequence, expected) + 1
 
     def end(self, producer: Producer) -> None:
         version = self.rng.randrange(6)
