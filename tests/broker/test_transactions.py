@@ -17,6 +17,7 @@ from tests.broker.group_client import versions
 from tests.broker.python_clients import aiokafka, kafka
 from tests.broker.transactional_producer import (
     ABORTABLE,
+    COORDINATOR_FENCED,
     FENCED,
     INVALID_EPOCH,
     INVALID_STATE,
@@ -112,14 +113,42 @@ def test_repeated_end_gets_the_same_answer(wire: Wire, topic: str) -> None:
     assert (again.error_code, again.producer_id, again.producer_epoch) == (0, first.producer_id, first.producer_epoch)
 
 
-@pytest.mark.parametrize(("asked", "code"), [(1, INVALID_EPOCH), (4, FENCED)])
+@pytest.mark.parametrize(
+    ("key", "asked", "code"),
+    [
+        (ApiKey.INIT_PRODUCER_ID, 3, INVALID_EPOCH),
+        (ApiKey.INIT_PRODUCER_ID, 4, FENCED),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 1, INVALID_EPOCH),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 2, FENCED),
+        (ApiKey.ADD_OFFSETS_TO_TXN, 1, INVALID_EPOCH),
+        (ApiKey.ADD_OFFSETS_TO_TXN, 2, FENCED),
+        (ApiKey.END_TXN, 1, INVALID_EPOCH),
+        (ApiKey.END_TXN, 2, FENCED),
+    ],
+)
 def test_a_fenced_producer_is_told_in_a_way_that_its_version_knows(
-    wire: Wire, topic: str, asked: int, code: int
+    wire: Wire, topic: str, key: ApiKey, asked: int, code: int
 ) -> None:
     """KIP-588."""
     old = TransactionalProducer(wire, topic, 0)
-    TransactionalProducer(wire, topic, 0)
-    assert wire.ask(ApiKey.END_TXN, asked, **old.named, committed=True).error_code == code
+    for _ in range(2):
+        TransactionalProducer(wire, topic, 0)
+    more: dict[ApiKey, dict[str, Any]] = {
+        ApiKey.INIT_PRODUCER_ID: {"transaction_timeout": 1000},
+        ApiKey.ADD_OFFSETS_TO_TXN: {"group_id": topic},
+        ApiKey.END_TXN: {"committed": True},
+    }
+    if key is ApiKey.ADD_PARTITIONS_TO_TXN:
+        answer = wire.ask(
+            key,
+            asked,
+            **{f"v3_and_below_{name}": value for name, value in old.named.items()},
+            v3_and_below_topics=[{"name": topic, "partitions": [0]}],
+        )
+        found = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    else:
+        found = wire.ask(key, asked, **old.named, **more[key]).error_code
+    assert found == code
 
 
 def test_initialization_aborts_what_the_former_producer_left_open(wire: Wire, topic: str, version: int) -> None:
@@ -330,6 +359,39 @@ def test_an_administrator_ends_a_hanging_transaction(wire: Wire, topic: str) -> 
     (answer,) = wire.ask(ApiKey.WRITE_TXN_MARKERS, markers=[{**marker, "coordinator_epoch": 0}]).markers
     assert [one.error_code for one in answer.topics[0].partitions] == [0, UNKNOWN_TOPIC]
     assert stable_end(wire, topic) == 2
+
+
+def test_a_marker_of_a_coordinator_that_was_replaced_is_refused(wire: Wire, topic: str) -> None:
+    producer = TransactionalProducer(wire, topic, 0)
+
+    def mark(coordinator_epoch: int) -> int:
+        marker = {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+            "transaction_result": False,
+            "topics": [{"name": topic, "partition_indexes": [0]}],
+            "coordinator_epoch": coordinator_epoch,
+            "transaction_version": 0,
+        }
+        (answer,) = wire.ask(ApiKey.WRITE_TXN_MARKERS, markers=[marker]).markers
+        return int(answer.topics[0].partitions[0].error_code)
+
+    assert [mark(epoch) for epoch in (7, 7, 6, 8)] == [0, 0, COORDINATOR_FENCED, 0]
+
+
+def test_a_transaction_ends_where_its_topic_was_deleted(wire: Wire, topic: str, version: int) -> None:
+    gone = wire.create_topic(f"{topic}-gone")
+    producer = TransactionalProducer(wire, topic, version)
+    assert producer.send(topic, b"stays") == 0
+    assert producer.send(gone, b"goes") == 0
+    assert wire.ask(ApiKey.DELETE_TOPICS, topics=[{"name": gone}], timeout=30_000).responses[0].error_code == 0
+    assert producer.end().error_code == 0
+    while stable_end(wire, topic) < 2:
+        pass
+    (found,) = wire.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[topic]).transaction_states
+    while found.transaction_state == "PrepareCommit":
+        (found,) = wire.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[topic]).transaction_states
+    assert found.transaction_state == "CompleteCommit"
 
 
 @versions(ApiKey.INIT_PRODUCER_ID)

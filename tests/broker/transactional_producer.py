@@ -12,6 +12,7 @@ from tests.broker.broker_thread import Wire
 FENCED: Final = 90
 INVALID_EPOCH: Final = 47
 CONCURRENT: Final = 51
+COORDINATOR_FENCED: Final = 52
 NO_ID: Final = 105
 UNKNOWN_TOPIC: Final = 3
 UNSTABLE: Final = 88
@@ -50,7 +51,7 @@ class TransactionalProducer:
 
     def until_free(self, ask: Callable[[], Any]) -> Any:
         """Again as long as the last transaction is being completed, as clients do."""
-        while (answer := ask()).error_code in (CONCURRENT, 14, 15):
+        while (answer := ask()).error_code in (CONCURRENT, 14, 15, 16):
             pass
         return answer
 

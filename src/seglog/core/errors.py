@@ -136,7 +136,7 @@ class OutOfOrderSequenceError(AppendError):
 
 
 class TransactionCoordinatorFencedError(AppendError):
-    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class InvalidTransactionStateError(AppendError):
