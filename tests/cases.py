@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from hypothesis import settings
+
 PROPERTY: Final = "random cases"
 """Name under which a test's report carries its number, across processes too (pytest-xdist)."""
 
@@ -20,6 +22,11 @@ class _Counter:
 
 
 _counter = _Counter()
+
+
+def is_long() -> bool:
+    """Whether this is `make test-long`, where each random test runs many more cases."""
+    return settings.get_current_profile_name() == "long"
 
 
 def case(number: int = 1) -> None:

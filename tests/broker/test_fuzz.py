@@ -16,7 +16,6 @@ from random import Random
 from typing import Final
 
 import pytest
-from hypothesis import settings
 from kio.serial import entity_reader
 
 from seglog.protocol.apis import APIS, ApiKey
@@ -25,9 +24,9 @@ from seglog.protocol.schema import response_class
 from tests.broker.broker_thread import Wire
 from tests.broker.fuzzing import GROUPS, TOPICS, Requests, versions
 from tests.broker.served_broker import MEGABYTE, Other, ServedBroker, framed, read_until_closed
-from tests.cases import case
+from tests.cases import case, is_long
 
-IS_LONG: Final = settings.default is not None and settings.default.max_examples > 1000
+IS_LONG: Final = is_long()
 ROUNDS: Final = 200 if IS_LONG else 10
 MOST_MEMORY: Final = 50 * MEGABYTE
 SENTINEL: Final = -77

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
 
 from seglog.cluster.model import VersionedState
 from seglog.coordinators import group_context, group_coordinator
@@ -26,7 +25,7 @@ from seglog.coordinators.group_state import GroupLimits, GroupResult
 from seglog.coordinators.settings import GroupSettings
 from seglog.core.error_codes import ErrorCode
 from seglog.testing.clock import ManualClock
-from tests.cases import case
+from tests.cases import case, is_long
 from tests.coordinators.cluster import LAG_MS, NODES, TOPIC, Cluster, Node
 from tests.coordinators.group_clients import GroupClient, GroupMemberClient, Promises
 from tests.coordinators.running_coordinator import commit, refused
@@ -112,7 +111,7 @@ def check_logs(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("block", range(2))
 def test_what_is_promised_is_kept(block: int) -> None:
-    count = max(settings().max_examples // 12, 1)
+    count = 400 if is_long() else 4
     for seed in range(block * count, (block + 1) * count):
         case()
         promises = story(seed)

@@ -14,11 +14,10 @@ import random
 from typing import Final
 
 import pytest
-from hypothesis import settings
 
 from seglog.protocol.apis import ApiKey
 from tests.broker.broker_thread import RunningNode
-from tests.cases import case
+from tests.cases import case, is_long
 from tests.kafka import KafkaNode
 from tests.sequences.batches import DAMAGES
 from tests.sequences.both import Both, Ref
@@ -27,7 +26,7 @@ from tests.sequences.groups import GroupWorld
 from tests.sequences.logs import ANSWERED_OTHERWISE, LogWorld
 from tests.sequences.offsets_topic import records
 
-_LONG: Final = settings().max_examples > 1000
+_LONG: Final = is_long()
 _numbers = itertools.count()
 
 

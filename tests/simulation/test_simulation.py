@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
-from tests.cases import case
+from tests.cases import case, is_long
 from tests.simulation.scenario import FAULTS, play
 
-PARTS = 4
-SEEDS = 500 if settings.default is not None and settings.default.max_examples > 1000 else 30
+PARTS, SEEDS = (4, 500) if is_long() else (1, 30)
 """In each part; many more in `make test-long`."""
 
 

@@ -15,6 +15,7 @@ from seglog.storage.compaction.log_cleaner import carry_out, plan
 from seglog.storage.compaction.round import COMPILED, CleanedGroup, OffsetMapStats
 from seglog.storage.formats.paths import parse_file_name
 from seglog.testing import CrashFs, MemoryFs
+from tests.cases import is_long
 from tests.storage.compaction.compacted import batches, facts, values
 from tests.storage.compaction.parted import clean_in_parts
 from tests.storage.compaction.test_crash import ROOMY, Round, written
@@ -61,7 +62,7 @@ def _begun(events: Generator[OffsetMapStats | CleanedGroup], _stop: object) -> G
     return events
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(40 if is_long() else 1))
 def test_each_group_is_the_old_one_or_the_new_one(seed: int) -> None:
     """Two rounds: in the second one tombstones and markers go, and a segment may come out empty."""
     fs, log = written(seed, 50)
