@@ -24,6 +24,7 @@ from seglog.replication.replica import Replica, ReplicaListener
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.memory_fs import MemoryFs
 from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
+from tests.coordinators.fixed_topics import FixedTopics
 
 TOPIC: Final = UUID(int=5)
 NODES: Final = (1, 2, 3)
@@ -47,7 +48,7 @@ class Node(ReplicaListener):
         log = self.directory.hold(OFFSETS_TOPIC, TOPIC, 0, SETTINGS.topic_config())
         self.replica = Replica(self.directory, TopicPartition(OFFSETS_TOPIC, 0), TOPIC, log, listener=self)
         self.coordinator = GroupCoordinator(
-            self, SETTINGS, ground=Ground(clock=VirtualClock(world), rng=Random(node_id))
+            self, SETTINGS, FixedTopics(), ground=Ground(clock=VirtualClock(world), rng=Random(node_id))
         )
         self.state: VersionedState | None = None
         self.is_cut = False

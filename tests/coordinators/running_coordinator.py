@@ -25,6 +25,7 @@ from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.reads import UpTo
 from seglog.testing.memory_fs import MemoryFs
+from tests.coordinators.fixed_topics import FixedTopics
 from tests.coordinators.shard_driver import RANGE
 from tests.lone import led
 
@@ -81,6 +82,7 @@ class RunningCoordinator:
     def __init__(self, *, hw_follows_end: bool = True, settings: GroupSettings = SETTINGS) -> None:
         self.fs = MemoryFs()
         self.settings = settings
+        self.topics = FixedTopics()
         self.clock = SystemClock()
         self._hw_follows_end = hw_follows_end
         self._open()
@@ -91,7 +93,7 @@ class RunningCoordinator:
         )
         self.topic = Topic(self.directory, self.settings)
         self.coordinator = GroupCoordinator(
-            self.topic, self.settings, ground=Ground(clock=self.clock, rng=random.Random(2))
+            self.topic, self.settings, self.topics, ground=Ground(clock=self.clock, rng=random.Random(2))
         )
 
     def restart(self) -> None:

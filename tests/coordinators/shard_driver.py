@@ -57,7 +57,9 @@ class ShardDriver:
 
     @property
     def group(self) -> ClassicGroup:
-        return self.shard.groups[GROUP]
+        group = self.shard.classic(GROUP)
+        assert group is not None
+        return group
 
     # Requests
 
@@ -179,10 +181,13 @@ class ShardDriver:
             if due > end:
                 break
             self._move_to(max(due, self.now.monotonic))
-            for group in list(self.shard.groups.values()):
+            for group in self._classics():
                 while (result := group.fire(self.now)) is not None:
                     self._do(result, group)
         self._move_to(end)
+
+    def _classics(self) -> list[ClassicGroup]:
+        return [group for group in self.shard.groups.values() if isinstance(group, ClassicGroup)]
 
     def _move_to(self, monotonic: int) -> None:
         self.now = Now(monotonic, WALL + monotonic)
@@ -199,7 +204,7 @@ class ShardDriver:
             self._stored(group, pending, ErrorCode.NONE)
 
     def _do(self, result: GroupResult, group: ClassicGroup | None = None) -> None:
-        group = group or self.shard.groups.get(GROUP)
+        group = group or self.shard.classic(GROUP)
         self.events += result.events
         for ticket, answer in result.replies:
             assert ticket not in self.answers, "answered twice"
@@ -226,7 +231,7 @@ class ShardDriver:
         self._held.clear()
         self.shard = self.replayed()
         for group_id, result in self.shard.loaded(self.now):
-            self._do(result, self.shard.groups[group_id])
+            self._do(result, self.shard.classic(group_id))
 
     def expire(self, retention_ms: int = RETENTION) -> None:
         """Expire offsets, and groups that have nothing else."""

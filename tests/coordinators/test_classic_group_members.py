@@ -75,7 +75,9 @@ def test_a_static_member_comes_back_unnoticed(driver: ShardDriver) -> None:
     assert driver.synced(driver.start_sync(static, 1, instance="i")).code is ErrorCode.FENCED_INSTANCE_ID
     assert driver.leave(LeavingMember(static, "i")) == [ErrorCode.FENCED_INSTANCE_ID]
     assert len(driver.log) == before + 1
-    assert driver.replayed().groups[GROUP].value() == driver.group.value()
+    replayed = driver.replayed().classic(GROUP)
+    assert replayed is not None
+    assert replayed.value() == driver.group.value()
 
 
 @pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])

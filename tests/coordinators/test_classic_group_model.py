@@ -97,7 +97,7 @@ class Groups(RuleBasedStateMachine):
     def restart(self) -> None:
         """The coordinator dies at any time, even during a rebalance; what was written counts."""
         self.driver.restart()
-        group = self.driver.shard.groups.get(GROUP)
+        group = self.driver.shard.classic(GROUP)
         written = self.last_generation = 0 if group is None else group.generation
         for seen in (self.protocol, self.members):
             for generation in [generation for generation in seen if generation > written]:
@@ -111,18 +111,18 @@ class Groups(RuleBasedStateMachine):
     def expire(self, late: bool, retention_ms: int) -> None:
         """Offsets expire when their group has been empty for long, and with them the group; those of a group with
         members never."""
-        group = self.driver.shard.groups.get(GROUP)
+        group = self.driver.shard.classic(GROUP)
         was_empty = group is None or group.is_empty
         if late:
             self.driver.advance(RETENTION)
-        group = self.driver.shard.groups.get(GROUP)
+        group = self.driver.shard.classic(GROUP)
         is_empty = group is None or group.is_empty
         self.driver.expire(retention_ms)
         if self.committed is not None and self.driver.committed() is None:
             assert is_empty
             self.committed = None
         if late and was_empty and is_empty:  # else it has been empty for less than the retention
-            again = self.driver.shard.groups.get(GROUP)
+            again = self.driver.shard.classic(GROUP)
             assert again is None or again.members.pending or self.driver.holds
         if GROUP not in self.driver.shard.groups:
             self.last_generation = 0
@@ -277,10 +277,12 @@ class Groups(RuleBasedStateMachine):
         replayed = self.driver.replayed()
         if group.state is GroupState.STABLE or (group.state is GroupState.EMPTY and not group.members.pending):
             before = group.value()
+            again = replayed.classic(GROUP)
+            assert again is not None
             if group.state is GroupState.STABLE:  # it was written down when the assignment came
-                before = before._replace(state_timestamp=replayed.groups[GROUP].state_timestamp)
-            assert replayed.groups[GROUP].value() == before
-            assert replayed.groups[GROUP].state is group.state
+                before = before._replace(state_timestamp=again.state_timestamp)
+            assert again.value() == before
+            assert again.state is group.state
         found = replayed.fetch(GROUP, ("t", 0), None, require_stable=False)
         assert (None if found.value is None else found.value.offset) == self.committed
 

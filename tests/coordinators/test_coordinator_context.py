@@ -297,7 +297,8 @@ def test_all_who_wait_are_sent_elsewhere(cluster: Cluster) -> None:
         assert answer.code is ErrorCode.NOT_COORDINATOR
     cut(cluster)
     cluster.run(1.0)
-    group = cluster.nodes[2].coordinator.shard("g").groups["g"]
+    group = cluster.nodes[2].coordinator.shard("g").classic("g")
+    assert group is not None
     assert [member.member_id for member in group.members] == [task.result().member_id]
     left = begin(cluster, cluster.nodes[2].coordinator.leave("g", [LeavingMember("", "i")]))
     cluster.wait(left)

@@ -163,7 +163,7 @@ def test_what_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) ->
         await coordinator.commit(commit(offset=1))
         partition = coordinated.topic.partitions()[coordinator.partition_of("g")]
         assert partition is not None
-        strange = [NewRecord(b"v", b"\0\7\0\1g"), NewRecord(b"v", b"\0\1\0\1"), NewRecord(b"\0\x63", b"\0\2\0\1g")]
+        strange = [NewRecord(b"v", b"\0\x0c\0\1g"), NewRecord(b"v", b"\0\1\0\1"), NewRecord(b"\0\x63", b"\0\2\0\1g")]
         partition.append(encode_batch(strange), Origin.COORDINATOR)
 
     async def after(coordinator: GroupCoordinator) -> None:
@@ -359,7 +359,7 @@ def test_member_ids_are_kafkas() -> None:
     coordinated = RunningCoordinator()
     clock = ManualClock()
     coordinated.coordinator = GroupCoordinator(
-        coordinated.topic, SETTINGS, ground=Ground(clock=clock, rng=random.Random(3))
+        coordinated.topic, SETTINGS, coordinated.topics, ground=Ground(clock=clock, rng=random.Random(3))
     )
 
     async def act(coordinator: GroupCoordinator) -> None:

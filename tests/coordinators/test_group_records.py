@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglog.cli.dump.decoders import decode_offsets
+from seglog.coordinators import consumer_records as consumer
 from seglog.coordinators.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -74,6 +75,10 @@ def shown(entry: GroupRecord) -> tuple[object, object]:
     return json.loads(key_text), None if value_text == "<DELETE>" else json.loads(value_text)
 
 
+SHARE_OR_STREAMS = {*range(9, 16), *range(17, 24)}
+"""Types of keys."""
+
+
 @pytest.fixture(scope="module")
 def kafkas_records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     root = golden.unpack(tmp_path_factory.mktemp("golden"), "4.3.0")
@@ -86,15 +91,24 @@ def test_kafkas_bytes_are_read_and_written_again(kafkas_records: list[Record]) -
     for record in kafkas_records:
         assert record.key is not None
         entry = decode(record.key, record.value)
-        assert (entry is None) == (record.key[1] > 2)
+        assert (entry is None) == (record.key[1] in SHARE_OR_STREAMS)
         if entry is not None:
             kinds.add((type(entry[0]), type(entry[1])))
             assert encode(entry) == (record.key, record.value)
+    no_value = type(None)
     assert kinds == {
         (OffsetCommitKey, OffsetAndMetadata),
-        (OffsetCommitKey, type(None)),
+        (OffsetCommitKey, no_value),
         (GroupMetadataKey, GroupMetadataValue),
-        (GroupMetadataKey, type(None)),
+        (GroupMetadataKey, no_value),
+        (consumer.ConsumerGroupKey, consumer.ConsumerGroupValue),
+        (consumer.MemberKey, consumer.MemberValue),
+        (consumer.MemberKey, no_value),
+        (consumer.TargetKey, consumer.TargetValue),
+        (consumer.MemberTargetKey, consumer.MemberTargetValue),
+        (consumer.MemberTargetKey, no_value),
+        (consumer.CurrentAssignmentKey, consumer.CurrentAssignmentValue),
+        (consumer.CurrentAssignmentKey, no_value),
     }
 
 
@@ -277,7 +291,7 @@ def test_what_follows_is_passed_over_and_newer_versions_are_not_known() -> None:
     assert decode(key + b"x", value + b"yz") == (OffsetCommitKey("g", "t", 0), OffsetAndMetadata(5, 1, "m", 9))
     with pytest.raises(UnsupportedFormatError, match="version 5"):
         decode(key, b"\0\5" + value[2:])
-    assert decode(b"\0\3\0\1g", b"anything") is None
+    assert decode(b"\0\x0c\0\1g", b"anything") is None
 
 
 def test_a_text_too_long_for_a_record_is_refused_when_it_is_written() -> None:

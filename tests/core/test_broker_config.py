@@ -27,6 +27,19 @@ controlled.shutdown.enable | BOOLEAN | true | null
 default.replication.factor | INT | 1 | null
 delete.topic.enable | BOOLEAN | true | null
 fetch.max.bytes | INT | 57671680 | [1024,...]
+group.consumer.assignment.interval.ms | INT | 1000 | [0,...]
+group.consumer.assignors | LIST | [uniform, range] | null
+group.consumer.heartbeat.interval.ms | INT | 5000 | [1,...]
+group.consumer.max.assignment.interval.ms | INT | 15000 | [0,...]
+group.consumer.max.heartbeat.interval.ms | INT | 15000 | [1,...]
+group.consumer.max.session.timeout.ms | INT | 60000 | [1,...]
+group.consumer.max.size | INT | 2147483647 | [1,...]
+group.consumer.migration.policy | STRING | bidirectional | [DISABLED, DOWNGRADE, UPGRADE, BIDIRECTIONAL]
+group.consumer.min.assignment.interval.ms | INT | 0 | [0,...]
+group.consumer.min.heartbeat.interval.ms | INT | 5000 | [1,...]
+group.consumer.min.session.timeout.ms | INT | 45000 | [1,...]
+group.consumer.regex.refresh.interval.ms | INT | 600000 | [10000,...]
+group.consumer.session.timeout.ms | INT | 45000 | [1,...]
 group.initial.rebalance.delay.ms | INT | 3000 | null
 group.max.session.timeout.ms | INT | 1800000 | null
 group.max.size | INT | 2147483647 | [1,...]
@@ -100,7 +113,10 @@ def test_a_key_is_kafka_s(name: str) -> None:
         assert ours == OURS[name]
         return
     kafka = KAFKA[name]
-    assert ours == (kafka.type.lower(), {"null": "", "[]": ""}.get(kafka.default, kafka.default))
+    default = {"null": ""}.get(kafka.default, kafka.default)
+    if kafka.type == "LIST":
+        default = default.removeprefix("[").removesuffix("]").replace(", ", ",")
+    assert ours == (kafka.type.lower(), default)
     low = re.match(r"\[(-?\d+),", kafka.valid)
     if low is not None and isinstance(row.rule, Integer):
         assert row.rule.low == int(low[1])
@@ -181,6 +197,14 @@ def test_a_listener_without_a_protocol_is_told_from_a_protocol_that_is_not_serve
         {"listener.security.protocol.map": "CLIENTS"},
         {"sasl.enabled.mechanisms": "PLAIN"},
         {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"},
+        {"group.consumer.session.timeout.ms": "10000"},
+        {"group.consumer.max.heartbeat.interval.ms": "4999"},
+        {"group.consumer.assignment.interval.ms": "15001"},
+        {"group.consumer.assignors": ""},
+        {
+            "group.consumer.max.heartbeat.interval.ms": "45000",
+            "group.consumer.heartbeat.interval.ms": "45000",
+        },
         {"fetch.max.bytes": "1023"},
         {"log.cleaner.threads": "0"},
         {"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": "2097152"},

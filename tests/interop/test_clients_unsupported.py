@@ -10,10 +10,6 @@ from tests.kafka.jars import CURRENT
 
 TOOLS = {
     "acls": (["--list"], "SecurityDisabledException: No Authorizer is configured."),
-    "console-consumer": (
-        ["--topic", "t", "--timeout-ms", "3000", "--command-property", "group.protocol=consumer"],
-        "The cluster does not support the new CONSUMER group protocol. Set group.protocol=classic",
-    ),
     "console-share-consumer": (
         ["--topic", "t", "--timeout-ms", "3000"],
         "The cluster does not support the share group protocol",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from uuid import UUID
 
 from seglog.broker.apis.configs import ConfigApis
+from seglog.broker.apis.consumer_groups import ConsumerGroupApis
 from seglog.broker.apis.group_offsets import GroupOffsetApis
 from seglog.broker.apis.groups import GroupApis
 from seglog.broker.apis.metadata import MetadataApis
@@ -40,6 +41,7 @@ from seglog.broker.published_replicas import PublishedReplicas
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.stray_reports import StrayReports
 from seglog.broker.topic_changes import TopicChanges
+from seglog.broker.topic_image import ClusterTopicImage
 from seglog.broker.topics import Topics
 from seglog.broker.transaction_markers import MarkerAppends, routed
 from seglog.broker.transaction_verification import TransactionVerifier
@@ -347,10 +349,16 @@ class Node:
             config=settings.topic_config(),
             more={} if self.is_alone else _OFFSETS_CONFIG,
         )
-        self.groups = GroupCoordinator(self._offsets_topic, settings, ground=self._ground)
+        topics = ClusterTopicImage(self.view, self._ground.clock)
+        self.groups = GroupCoordinator(self._offsets_topic, settings, topics, self._group_config, ground=self._ground)
         self.topics.removed.append(lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)]))
         self.replicas.changed.append(self._coordinator_partition_changed)
         self._tasks.begin("groups", self.groups.run())
+
+    def _group_config(self, _group_id: str) -> Mapping[str, str]:
+        """The settings of a consumer group that may change while the broker runs."""
+        interval = self.configuration.current.group_consumer_assignment_interval_ms
+        return {"consumer.assignment.interval.ms": str(interval)}
 
     def _compose_transactions(self, ids: ProducerIds) -> None:
         settings = transaction_settings(self.configuration.current, is_alone=self.is_alone)
@@ -445,6 +453,7 @@ class Node:
             ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity),
             ProducerApis(topics),
             GroupApis(self.groups, self.transactions, self.identity),
+            ConsumerGroupApis(self.groups),
             GroupOffsetApis(self.groups, topics, self._verifier),
             TransactionApis(self.transactions, self.groups, topics, ids, self._marker_appends, self._ground.clock),
             UnsupportedApis(self._refused),

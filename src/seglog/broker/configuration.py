@@ -20,6 +20,7 @@ from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC, Transac
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.errors import InvalidConfigError, SeglogError
+from seglog.core.settings import NameSet
 
 if TYPE_CHECKING:
     from seglog.cluster.cluster_view import Changes, ClusterView
@@ -177,6 +178,9 @@ def group_settings(config: BrokerConfig, *, is_alone: bool = True) -> GroupSetti
     """The broker's settings of consumer groups. In a cluster, the offsets topic has Kafka's replication factor by
     default, so that groups survive a broker."""
     settings = GroupSettings._make(getattr(config, name) for name in GroupSettings._fields)
+    assignors = config.group_consumer_assignors
+    if isinstance(assignors, NameSet):
+        settings = settings._replace(group_consumer_assignors=assignors.order)
     if is_alone or "offsets.topic.replication.factor" in config.given:
         return settings
     return settings._replace(offsets_topic_replication_factor=_FACTOR)

@@ -23,6 +23,7 @@ from seglog.broker.health import StoreStatus, count_partitions, obstacles
 from seglog.broker.identity import Identity
 from seglog.broker.request_errors import RequestErrors
 from seglog.broker.topics import Topic, Topics
+from seglog.coordinators.consumer.group import ConsumerGroupState
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_coordinator import GroupCoordinator
@@ -254,11 +255,11 @@ class Metrics:
 
     def _of_groups(self) -> Iterator[Family]:
         shards = self._shards()
-        states = Counter(group.state for shard in shards for group in shard.groups.values())
+        states = Counter(group.state.value for shard in shards for group in shard.groups.values())
         yield Family(f"{_GROUPS}numgroups", "gauge", "Groups.", [Sample(states.total())])
-        for state in GroupState:
-            name = f"{_GROUPS}numgroups{state.value.lower()}"
-            yield Family(name, "gauge", f"Groups that are {state.value}.", [Sample(states[state])])
+        for state in dict.fromkeys(state.value for state in (*GroupState, *ConsumerGroupState)):
+            name = f"{_GROUPS}numgroups{state.lower()}"
+            yield Family(name, "gauge", f"Groups that are {state}.", [Sample(states[state])])
         yield Family(
             f"{_GROUPS}numoffsets", "gauge", "Offsets committed.", [Sample(sum(len(shard.offsets) for shard in shards))]
         )

@@ -81,6 +81,28 @@ class ClassicGroup:
         group._know_topics()
         return group
 
+    @classmethod
+    def converted(
+        cls,
+        group_id: str,
+        generation: int,
+        members: GroupMembers,
+        protocol: str | None,
+        limits: GroupLimits,
+        now: Now,
+    ) -> ClassicGroup:
+        """Return the group that takes the place of a consumer group, with the same members and assignments."""
+        group = cls(group_id, limits, state_timestamp=now.wall)
+        group.state = GroupState.STABLE
+        group.generation = generation
+        group.protocol_type = CONSUMER
+        group.protocol = protocol
+        group.members = members
+        group._know_topics()
+        for member in members:
+            group.renew(member, now)
+        return group
+
     def loaded(self, now: Now) -> GroupResult:
         """All records of the partition are replayed: each member has one session timeout to send a heartbeat."""
         result = GroupResult(now)

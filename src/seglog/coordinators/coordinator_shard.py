@@ -2,6 +2,10 @@
 
 A change returns records. The caller appends them and then calls `CoordinatorShard.apply`, which runs the same code as
 the replay after a start. Only classic groups change their state before their records are written.
+
+A group id has one group, classic or consumer. The requests of both kinds of members come here, and go to the kind that
+the group has: a classic group becomes a consumer group by the first heartbeat of a consumer member, an empty consumer
+group a classic one by a JoinGroup.
 """
 
 from __future__ import annotations
@@ -13,6 +17,15 @@ from uuid import UUID
 from seglog.coordinators import group_membership
 from seglog.coordinators.classic_group import ClassicGroup
 from seglog.coordinators.committed_offsets import CommittedOffsets, FetchedOffset, Place, is_of_other_topic
+from seglog.coordinators.consumer import membership
+from seglog.coordinators.consumer.decision import Decision
+from seglog.coordinators.consumer.group import ConsumerGroup
+from seglog.coordinators.consumer.member import JOINS, LEAVES, LEAVES_FOR_NOW
+from seglog.coordinators.consumer.member_timers import TimerChange, TimerKind
+from seglog.coordinators.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from seglog.coordinators.consumer.migration import upgrade
+from seglog.coordinators.consumer.offset_checks import CommitCheck, check_commit, check_fetch
+from seglog.coordinators.consumer_records import CONSUMER_KEYS, ConsumerGroupKey, ConsumerRecord, MemberState
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_members import CONSUMER
 from seglog.coordinators.group_messages import (
@@ -66,6 +79,9 @@ class ChangeResult(NamedTuple):
     records: list[GroupRecord]
 
 
+Group = ClassicGroup | ConsumerGroup
+
+
 class CoordinatorShard:
     """The groups of one partition."""
 
@@ -74,8 +90,16 @@ class CoordinatorShard:
     def __init__(self, limits: GroupLimits, max_metadata: int) -> None:
         self.limits = limits
         self.max_metadata = max_metadata
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets = CommittedOffsets()
+
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def consumer(self, group_id: str) -> ConsumerGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
 
     # Records
 
@@ -106,34 +130,62 @@ class CoordinatorShard:
         if isinstance(key, GroupMetadataKey):
             self.groups.pop(key.group, None)
             return
+        if isinstance(key, CONSUMER_KEYS):
+            self._apply_to_consumer(entry)  # type: ignore[arg-type]  # its key says that it is one
+            return
+        assert isinstance(key, OffsetCommitKey)
         assert value is None or isinstance(value, OffsetAndMetadata)
         if value is not None and key.group not in self.groups:
             self.groups[key.group] = ClassicGroup(key.group, self.limits)  # a group that only stores offsets
         self.offsets.put(key, value, record, producer_id, is_committed=is_committed)
 
+    def _apply_to_consumer(self, record: ConsumerRecord) -> None:
+        key, value = record
+        group = self.consumer(key.group)
+        if group is None:
+            if value is None:
+                return
+            group = self.groups[key.group] = ConsumerGroup(key.group)
+        group.apply(record)
+        if isinstance(key, ConsumerGroupKey) and value is None:
+            del self.groups[key.group]
+
     def loaded(self, now: Now) -> list[tuple[str, GroupResult]]:
-        """Everything is replayed: start the sessions of all members."""
-        return [(group.group_id, group.loaded(now)) for group in self.groups.values()]
+        """Everything is replayed: start the sessions of all classic members."""
+        classics = [group for group in self.groups.values() if isinstance(group, ClassicGroup)]
+        return [(group.group_id, group.loaded(now)) for group in classics]
+
+    def start_timers(self, group: ConsumerGroup, session_timeout: int, now: Now) -> None:
+        """Everything is replayed: start the sessions of the members of a consumer group."""
+        for member in group.members.values():
+            changes = [TimerChange(TimerKind.SESSION, member.member_id, session_timeout)]
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                timeout = member.rebalance_timeout
+                changes.append(TimerChange(TimerKind.REBALANCE, member.member_id, timeout, member.epoch))
+            group.timers.change(changes, now.monotonic)
 
     # Members
 
     def join(self, request: JoinGroupRequest, ticket: Ticket, new_id: str, now: Now) -> GroupResult:
+        """Handle the JoinGroup of a group that has no consumer members."""
         group = self.groups.get(request.group_id)
-        if group is not None:
+        if isinstance(group, ClassicGroup):
             return group_membership.join(group, request, ticket, new_id, now)
         if request.member_id:
             result = GroupResult(now)
             result.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             return result
+        before = [] if group is None else list(group.deletion())
         group = self.groups[request.group_id] = ClassicGroup(request.group_id, self.limits, state_timestamp=now.wall)
         result = group_membership.join(group, request, ticket, new_id, now)
-        if not result.records:
+        result.records[:0] = before
+        if len(result.records) == len(before):
             empty = GroupMetadataValue("", 0, None, None, now.wall, ())
             result.write(request.group_id, empty, PendingGroup())
         return result
 
     def sync(self, request: SyncGroupRequest, ticket: Ticket, now: Now) -> GroupResult:
-        group = self.groups.get(request.group_id)
+        group = self.classic(request.group_id)
         if group is not None and not group.is_empty:
             return group_membership.sync(group, request, ticket, now)
         result = GroupResult(now)
@@ -141,13 +193,13 @@ class CoordinatorShard:
         return result
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-        group = self.groups.get(group_id)
+        group = self.classic(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group_membership.heartbeat(group, member_id, instance_id, generation, now)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember], now: Now) -> tuple[GroupResult, list[ErrorCode]]:
-        group = self.groups.get(group_id)
+        group = self.classic(group_id)
         if group is None:
             return GroupResult(now), [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
         return group_membership.leave(group, leaving, now)
@@ -159,45 +211,97 @@ class CoordinatorShard:
             del self.groups[group.group_id]
         return result
 
+    # Members of consumer groups
+
+    def consumer_heartbeat(
+        self, decision: Decision, request: ConsumerHeartbeat, new_id: str
+    ) -> ConsumerHeartbeatAnswer:
+        """Handle a ConsumerGroupHeartbeat. Raises `CoordinatorError`."""
+        if request.epoch in (LEAVES, LEAVES_FOR_NOW):
+            return membership.leave(decision, self.consumer_group(request.group_id), request)
+        group = self._group_for(decision, request)
+        return membership.heartbeat(decision, group, request, new_id)
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Raises `CoordinatorError` (GROUP_ID_NOT_FOUND)."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        why = "not found" if group is None else "is not a consumer group"
+        raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
+
+    def _group_for(self, decision: Decision, request: ConsumerHeartbeat) -> ConsumerGroup:
+        """The group of a member that stays, or joins: then a classic group becomes a consumer group."""
+        group = self.groups.get(request.group_id)
+        if request.epoch != JOINS:
+            if group is None:
+                raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
+            return self.consumer_group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None:
+            return ConsumerGroup(request.group_id)
+        if group.is_empty:
+            decision.upgrade(group, [(GroupMetadataKey(request.group_id), None)])
+            return ConsumerGroup(request.group_id)
+        return upgrade(decision, group)
+
+    def settle(self, decision: Decision, group_id: str) -> None:
+        """The records of a decision are applied: do what follows from it."""
+        group = self.consumer(group_id)
+        if group is not None:
+            group.timers.change(decision.timers, decision.now.monotonic)
+            if decision.topics_version is not None:
+                group.knows_topics(decision.topics_version)
+        if decision.downgrade is not None:
+            self.groups[group_id] = decision.downgrade.group
+
     # Offsets
 
     def commit(self, request: OffsetCommitRequest, now: Now, *, is_transactional: bool = False) -> ChangeResult:
         """Commit offsets. Raises `CoordinatorError` for the whole request; otherwise each offset has its own code."""
-        code = self._check_commit(request, now, is_transactional=is_transactional)
-        if code is not ErrorCode.NONE:
-            raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")
+        check = self._check_commit(request, now, is_transactional=is_transactional)
         changed = ChangeResult([], [])
         expires = -1 if request.retention_ms == -1 else min(now.wall + request.retention_ms, MAX_INT64)
         for place, topic_id, offset, leader_epoch, metadata in request.commits:
             if self._is_too_long(metadata):
                 changed.codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
+            if check is not None:
+                check.partition(place, topic_id)
             value = OffsetAndMetadata(offset, leader_epoch, metadata or "", now.wall, expires, topic_id)
             changed.codes.append(ErrorCode.NONE)
             changed.records.append((OffsetCommitKey(request.group_id, *place), value))
         return changed
 
-    def _check_commit(self, request: OffsetCommitRequest, now: Now, *, is_transactional: bool) -> ErrorCode:
+    def _check_commit(self, request: OffsetCommitRequest, now: Now, *, is_transactional: bool) -> CommitCheck | None:
+        """Raises `CoordinatorError`. None if all partitions may be committed."""
         group = self.groups.get(request.group_id)
+        client = request.member_id, request.instance_id, request.generation
+        if isinstance(group, ConsumerGroup):
+            return check_commit(group, *client, request.version, is_transactional=is_transactional)
         if group is not None:
-            return group_membership.check_commit(
-                group,
-                request.member_id,
-                request.instance_id,
-                request.generation,
-                now,
-                is_transactional=is_transactional,
-            )
-        if request.generation < 0:
-            return ErrorCode.NONE
-        knows_not_found = request.version >= _SAYS_NOT_FOUND_FROM and not is_transactional
-        return ErrorCode.GROUP_ID_NOT_FOUND if knows_not_found else ErrorCode.ILLEGAL_GENERATION
+            code = group_membership.check_commit(group, *client, now, is_transactional=is_transactional)
+        elif request.generation < 0:
+            code = ErrorCode.NONE
+        else:
+            knows_not_found = request.version >= _SAYS_NOT_FOUND_FROM and not is_transactional
+            code = ErrorCode.GROUP_ID_NOT_FOUND if knows_not_found else ErrorCode.ILLEGAL_GENERATION
+        if code is not ErrorCode.NONE:
+            raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")
+        return None
 
     def _is_too_long(self, metadata: str | None) -> bool:
         """Compare UTF-16 units, as Java does, although the key's name says bytes."""
         if metadata is None or 2 * len(metadata) <= self.max_metadata:
             return False
         return len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * self.max_metadata
+
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Check whether a client may fetch offsets as this member. Raises `CoordinatorError`."""
+        group = self.consumer(group_id)
+        if group is not None:
+            check_fetch(group, member_id, epoch)
 
     def fetch(self, group_id: str, place: Place, topic_id: UUID | None, *, require_stable: bool) -> FetchedOffset:
         """Return a committed offset; changes that are not committed yet do not show."""
@@ -216,7 +320,7 @@ class CoordinatorShard:
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
-        if not group.is_empty and group.protocol_type != CONSUMER:
+        if isinstance(group, ClassicGroup) and not group.is_empty and group.protocol_type != CONSUMER:
             raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has members")
         there = set(self.offsets.places(group_id))
         changed = ChangeResult([], [])
@@ -240,7 +344,7 @@ class CoordinatorShard:
             else:
                 changed.codes.append(ErrorCode.NONE)
                 changed.records.extend(self.offsets.deletions(group_id, lambda _place, _value: True))
-                changed.records.append((GroupMetadataKey(group_id), None))
+                changed.records.extend(_deletion(group))
         return changed
 
     def expire(self, now: Now, retention_ms: int) -> list[GroupRecord]:
@@ -250,13 +354,13 @@ class CoordinatorShard:
             offsets = self.offsets.of(group_id)
             expired: list[GroupRecord] = []
             if offsets and _may_expire(group):
-                since = group.state_timestamp if group.is_empty and group.protocol_type is not None else None
-                since = None if since == -1 else since
+                since = _empty_since(group)
                 expired = self.offsets.expired(group_id, now.wall, retention_ms, since, group.is_subscribed)
             records += expired
             is_over = len(expired) == len(offsets) and not self.offsets.has_open_transactions(group_id)
-            if is_over and group.is_empty and not group.members.pending:
-                records.append((GroupMetadataKey(group_id), None))
+            is_free = isinstance(group, ConsumerGroup) or not group.members.pending
+            if is_over and group.is_empty and is_free:
+                records += _deletion(group)
         return records
 
     def topics_deleted(self, topics: Iterable[tuple[str, UUID | None]]) -> list[GroupRecord]:
@@ -270,9 +374,21 @@ class CoordinatorShard:
         return [record for group in list(self.groups) for record in self.offsets.deletions(group, is_gone)]
 
 
-def _may_expire(group: ClassicGroup) -> bool:
-    """Offsets do not expire during a rebalance, nor while members may read topics that the coordinator does not know
-    (KIP-211)."""
-    if group.protocol_type is None or group.is_empty:
+def _deletion(group: Group) -> list[GroupRecord]:
+    """The records that delete the group itself."""
+    return [*group.deletion()] if isinstance(group, ConsumerGroup) else [(GroupMetadataKey(group.group_id), None)]
+
+
+def _empty_since(group: Group) -> int | None:
+    """When a classic group became empty, by which the age of its offsets counts; None if that is not known."""
+    if isinstance(group, ConsumerGroup) or not group.is_empty or group.protocol_type is None:
+        return None
+    return None if group.state_timestamp == -1 else group.state_timestamp
+
+
+def _may_expire(group: Group) -> bool:
+    """Offsets of a classic group do not expire during a rebalance, nor while members may read topics that the
+    coordinator does not know (KIP-211)."""
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None or group.is_empty:
         return True
     return group.protocol_type == CONSUMER and group.subscribed is not None and group.state is GroupState.STABLE

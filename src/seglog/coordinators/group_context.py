@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
+from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.consumer.decision import Decision
 from seglog.coordinators.coordinator_context import CoordinatorContext
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_records import GroupRecord, decode, encode
@@ -108,7 +110,8 @@ class GroupContext(CoordinatorContext):
             timer.cancel()
         self.timers.clear()
         for group in self.shard.groups.values():
-            answer(group.die(ErrorCode.NOT_COORDINATOR, self.now()))
+            if isinstance(group, ClassicGroup):
+                answer(group.die(ErrorCode.NOT_COORDINATOR, self.now()))
         self.shard.groups.clear()
 
     def settled(self) -> CoordinatorShard:
@@ -151,6 +154,16 @@ class GroupContext(CoordinatorContext):
             producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
         )
         return appended.last_offset + 1
+
+    def carry_out(self, decision: Decision, group_id: str) -> int:
+        """Append the records of a decision about a consumer group, and do what follows from it. Return the offset after
+        them, 0 if there are none. Raises what `Replica.append` raises; then nothing has changed."""
+        end = self.append(decision.records) if decision.records else 0
+        self.shard.settle(decision, group_id)
+        if decision.upgraded is not None:
+            # Its members join again, now as classic members of the consumer group.
+            answer(decision.upgraded.die(ErrorCode.REBALANCE_IN_PROGRESS, decision.now))
+        return end
 
     def append_in_parts(self, records: Sequence[GroupRecord]) -> int:
         """Append records that are independent of each other, as one batch if they fit."""

@@ -5,14 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 from seglog.coordinators.classic_group import NEVER, ClassicGroup
+from seglog.coordinators.consumer import classic_members, membership, regular_expressions
+from seglog.coordinators.consumer.decision import Decision
+from seglog.coordinators.consumer.group import ConsumerGroup
+from seglog.coordinators.consumer.member_timers import Expired, TimerChange
+from seglog.coordinators.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from seglog.coordinators.consumer.patterns import resolve_patterns
+from seglog.coordinators.consumer.settings import ConsumerRules
+from seglog.coordinators.consumer.topic_image import TopicImage
 from seglog.coordinators.coordinator_error import CoordinatorError, code_of_append
 from seglog.coordinators.coordinator_runtime import CoordinatorRuntime, CoordinatorTopic
-from seglog.coordinators.coordinator_shard import ChangeResult, CoordinatorShard, OffsetCommitRequest
+from seglog.coordinators.coordinator_shard import ChangeResult, CoordinatorShard, Group, OffsetCommitRequest
 from seglog.coordinators.group_context import GroupContext, answer
 from seglog.coordinators.group_messages import (
     Answer,
@@ -33,15 +41,30 @@ from seglog.core.types import ProducerIdAndEpoch
 from seglog.replication.replica import Replica
 
 _log: Final = logging.getLogger("seglog.coordinators")
+_RETRY_MS: Final = 500
+"""When an expired member is tried again whose removal could not be written (Kafka's timer retries do the same)."""
 MAX_MEMBER_BYTES: Final = 256 << 20
 """The metadata of all members of all groups. Before version 4 of JoinGroup a client need not come back with a member id
 (KIP-394), so a megabyte per request would stay for minutes. Kafka has no limit."""
 
 
+def _no_config(_group_id: str) -> Mapping[str, str]:
+    return {}
+
+
 class GroupCoordinator(CoordinatorRuntime[GroupContext]):
     """All groups of this broker."""
 
-    def __init__(self, topic: CoordinatorTopic, settings: GroupSettings, *, ground: Ground) -> None:
+    def __init__(
+        self,
+        topic: CoordinatorTopic,
+        settings: GroupSettings,
+        topics: TopicImage,
+        group_config: Callable[[str], Mapping[str, str]] = _no_config,
+        *,
+        ground: Ground,
+    ) -> None:
+        """``group_config`` returns what is configured for a group now, by Kafka's keys of group configurations."""
         super().__init__(
             topic,
             "group",
@@ -52,7 +75,11 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         self.settings = settings
         self._rng = ground.rng
         self._limits = GroupLimits(settings.group_initial_rebalance_delay_ms, settings.group_max_size)
+        self._rules = settings.consumer_rules(self._limits)
+        self._topics = topics
+        self._group_config = group_config
         self._member_bytes = 0
+        self._resolving: set[str] = set()
 
     # Loading and expiry
 
@@ -66,6 +93,10 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         self._append_quietly(context, context.deletions_at_start())
         for group_id, result in context.shard.loaded(context.now()):
             self._do(context, group_id, result)
+        for group in list(context.shard.groups.values()):
+            if isinstance(group, ConsumerGroup):
+                context.shard.start_timers(group, self.rules(group.group_id).session_timeout, context.now())
+                self._watch(context, group.group_id)
 
     def check(self) -> None:
         self.expire_offsets()
@@ -94,18 +125,86 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         """All shards that this broker leads. Raises `CoordinatorError` if one is not loaded yet."""
         return (context.settled() for context in self._all_contexts())
 
-    # Members
+    def rules(self, group_id: str) -> ConsumerRules:
+        """The settings of a consumer group."""
+        return self._rules.of_group(self._group_config(group_id))
+
+    @property
+    def topics(self) -> TopicImage:
+        """The topics that groups may subscribe to."""
+        return self._topics
+
+    # Members of consumer groups
+
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        """Raises `CoordinatorError`."""
+        context = self._context_of(request.group_id)
+        decision = self._decision(context, request.group_id)
+        answered = context.shard.consumer_heartbeat(decision, request, self._new_id())
+        await self._committed(context, self._carry_out(context, request.group_id, decision))
+        return answered
+
+    def _decision(self, context: GroupContext, group_id: str) -> Decision:
+        return Decision(context.now(), self._topics, self.rules(group_id))
+
+    def _new_id(self) -> str:
+        return str(UUID(int=self._rng.getrandbits(128), version=4))
+
+    def _carry_out(self, context: GroupContext, group_id: str, decision: Decision) -> int:
+        """Return the offset after the decision's records. Raises `CoordinatorError`; then nothing has changed."""
+        for event in decision.events:
+            _log.info("%s", event)
+        try:
+            end = context.carry_out(decision, group_id)
+        except SeglogError as error:
+            raise CoordinatorError(code_of_append(error), str(error)) from error
+        if decision.expressions and group_id not in self._resolving:
+            self._resolving.add(group_id)
+            asyncio.get_running_loop().call_soon(self._resolve, context, group_id, decision.expressions)
+        if decision.downgrade is not None and decision.downgrade.reason is not None:
+            result = GroupResult(context.now())
+            decision.downgrade.group.prepare(result, decision.downgrade.reason)
+            self._do(context, group_id, result)
+        self._watch(context, group_id)
+        return end
+
+    async def _committed(self, context: GroupContext, end: int) -> None:
+        """Raises `CoordinatorError`."""
+        code = await context.outcome(end) if end else ErrorCode.NONE
+        if code is not ErrorCode.NONE:
+            raise CoordinatorError(code, "not committed in time, or another broker leads now")
+
+    def _resolve(self, context: GroupContext, group_id: str, expressions: Collection[str]) -> None:
+        """Find the topics of a group's regular expressions, after the heartbeat that asked for it."""
+        self._resolving.discard(group_id)
+        group = context.shard.consumer(group_id)
+        if group is None or not context.is_led:
+            return
+        decision = self._decision(context, group_id)
+        regular_expressions.resolved(decision, group, resolve_patterns(expressions, self._topics.names))
+        try:
+            self._carry_out(context, group_id, decision)
+        except CoordinatorError as error:  # a later heartbeat asks again
+            _log.error("the topics of group %s could not be written: %s", group_id, error)
+
+    # Classic members
 
     async def join(self, request: JoinGroupRequest) -> JoinGroupResult:
         """Raises `CoordinatorError`."""
         context = self._context_of(request.group_id)
+        group = context.shard.consumer(request.group_id)
+        if group is not None and not group.is_empty:
+            decision = self._decision(context, request.group_id)
+            result = classic_members.join(decision, group, request, self._new_id())
+            await self._committed(context, self._carry_out(context, request.group_id, decision))
+            return result
         if not self._has_room_for(request):
             raise CoordinatorError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, "the metadata of group members exceeds the coordinator's limit"
             )
         ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         prefix = request.client_id if request.instance_id is None else request.instance_id
-        new_id = f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
+        new_id = f"{prefix}-{self._new_id()}"
         self._do(context, request.group_id, context.shard.join(request, ticket, new_id, context.now()))
         joined = await ticket
         assert isinstance(joined, JoinGroupResult)
@@ -117,13 +216,19 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         self._member_bytes += size_of(request.protocols)
         if self._member_bytes > MAX_MEMBER_BYTES:
             groups = (group for context in self._contexts.values() for group in context.shard.groups.values())
-            there = sum(size_of(member.protocols) for group in groups for member in group.members)
+            there = sum(map(_metadata_size, groups))
             self._member_bytes = there + size_of(request.protocols)
         return self._member_bytes <= MAX_MEMBER_BYTES
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResult:
         """Raises `CoordinatorError`."""
         context = self._context_of(request.group_id)
+        group = context.shard.consumer(request.group_id)
+        if group is not None:
+            decision = self._decision(context, request.group_id)
+            result = classic_members.sync(decision, group, request)
+            self._carry_out(context, request.group_id, decision)
+            return result
         ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._do(context, request.group_id, context.shard.sync(request, ticket, context.now()))
         synced = await ticket
@@ -133,6 +238,12 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Raises `CoordinatorError`."""
         context = self._context_of(group_id)
+        group = context.shard.consumer(group_id)
+        if group is not None:
+            decision = self._decision(context, group_id)
+            code = classic_members.heartbeat(decision, group, member_id, instance_id, generation)
+            self._carry_out(context, group_id, decision)
+            return code
         code = context.shard.heartbeat(group_id, member_id, instance_id, generation, context.now())
         if code is ErrorCode.FENCED_INSTANCE_ID:
             _log.info("%s", fenced(group_id, member_id, instance_id))
@@ -141,6 +252,12 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
     async def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Raises `CoordinatorError`."""
         context = self._context_of(group_id)
+        group = context.shard.consumer(group_id)
+        if group is not None:
+            decision = self._decision(context, group_id)
+            codes = classic_members.leave(decision, group, leaving)
+            await self._committed(context, self._carry_out(context, group_id, decision))
+            return codes
         result, codes = context.shard.leave(group_id, leaving, context.now())
         self._do(context, group_id, result)
         return codes
@@ -225,7 +342,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
 
     def _do(self, context: GroupContext, group_id: str, result: GroupResult) -> None:
         """Answer clients, append records, and continue what waits for them."""
-        group = context.shard.groups.get(group_id)
+        group = context.shard.classic(group_id)
         for event in result.events:
             _log.info("%s", event)
         answer(result)
@@ -274,7 +391,27 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
     def _fire(self, context: GroupContext, group_id: str) -> None:
         context.timers.pop(group_id, None)
         group = context.shard.groups.get(group_id)
-        while group is not None and (result := group.fire(context.now())) is not None:
+        while isinstance(group, ClassicGroup) and (result := group.fire(context.now())) is not None:
             self._do(context, group_id, result)
             group = context.shard.groups.get(group_id)
+        while isinstance(group, ConsumerGroup) and (expired := group.timers.take_expired(context.now().monotonic)):
+            self._expire(context, group, expired)
+            group = context.shard.groups.get(group_id)
         self._watch(context, group_id)
+
+    def _expire(self, context: GroupContext, group: ConsumerGroup, expired: Expired) -> None:
+        decision = self._decision(context, group.group_id)
+        membership.expire(decision, group, expired)
+        try:
+            self._carry_out(context, group.group_id, decision)
+        except CoordinatorError as error:
+            _log.error("member %s of group %s could not be removed: %s", expired.member_id, group.group_id, error)
+            again = TimerChange(expired.kind, expired.member_id, _RETRY_MS, expired.epoch)
+            group.timers.change([again], context.now().monotonic)
+
+
+def _metadata_size(group: Group) -> int:
+    """The bytes that classic members have sent for each other."""
+    if isinstance(group, ClassicGroup):
+        return sum(size_of(member.protocols) for member in group.members)
+    return sum(size_of(member.classic.protocols) for member in group.members.values() if member.classic is not None)

@@ -16,7 +16,8 @@ value 0 to 4           protocolType string, generation int32, protocol string?, 
 ====================== ============================================================================================
 
 4.3 writes commits in version 4, in version 1 if they have an expiry of their own, and groups in version 3. A record
-without a value deletes what its key names. Other keys are those of the newer group protocols: they are left alone.
+without a value deletes what its key names. `seglog.coordinators.consumer_records` has the records of consumer groups.
+Other keys are those of share and streams groups: they are left alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from seglog.coordinators import consumer_records
+from seglog.coordinators.consumer_records import ConsumerKey, ConsumerRecord
 from seglog.core.errors import CorruptRecordError, InvalidRequestError, UnsupportedFormatError
 from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, Buffer
 from seglog.core.utf8 import decode_utf8
@@ -91,8 +94,12 @@ class GroupMetadataValue(NamedTuple):
     members: tuple[MemberMetadata, ...]
 
 
-Key = OffsetCommitKey | GroupMetadataKey
-GroupRecord = tuple[OffsetCommitKey, OffsetAndMetadata | None] | tuple[GroupMetadataKey, GroupMetadataValue | None]
+Key = OffsetCommitKey | GroupMetadataKey | ConsumerKey
+GroupRecord = (
+    tuple[OffsetCommitKey, OffsetAndMetadata | None]
+    | tuple[GroupMetadataKey, GroupMetadataValue | None]
+    | ConsumerRecord
+)
 """A record: the new value for its key, or None if the key is deleted."""
 
 
@@ -106,7 +113,9 @@ def encode_key(key: Key) -> bytes:
     """
     if isinstance(key, OffsetCommitKey):
         return _INT16.pack(1) + _string(key.group) + _string(key.topic) + _INT32.pack(key.partition)
-    return _INT16.pack(_GROUP_KEY) + _string(key.group)
+    if isinstance(key, GroupMetadataKey):
+        return _INT16.pack(_GROUP_KEY) + _string(key.group)
+    return consumer_records.encode_key(key)
 
 
 def encode(entry: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -114,7 +123,11 @@ def encode(entry: GroupRecord) -> tuple[bytes, bytes | None]:
     key, value = entry
     if value is None:
         return encode_key(key), None
-    return encode_key(key), _encode_commit(value) if isinstance(value, OffsetAndMetadata) else _encode_group(value)
+    if isinstance(value, OffsetAndMetadata):
+        return encode_key(key), _encode_commit(value)
+    if isinstance(value, GroupMetadataValue):
+        return encode_key(key), _encode_group(value)
+    return encode_key(key), consumer_records.encode_value(value)
 
 
 def _encode_commit(value: OffsetAndMetadata) -> bytes:
@@ -186,7 +199,7 @@ def _nullable(text: str | None) -> bytes:
 
 
 def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    """Decode a record. None if it belongs to another protocol than the classic one (key versions 3 and up).
+    """Decode a record. None if it belongs to a share or streams group.
 
     Raises `CorruptRecordError`, and `UnsupportedFormatError` for a value version that Kafka 4.3 does not know. Ignores
     bytes after the last field, as Kafka does.
@@ -197,9 +210,9 @@ def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:
             return found, None if value is None else _decode_commit(value)
         if isinstance(found, GroupMetadataKey):
             return found, None if value is None else _decode_group(value)
+        return None if found is None else consumer_records.decode(found, value)
     except InvalidRequestError as error:
         raise CorruptRecordError(f"a group's record cannot be read: {error}") from error
-    return None
 
 
 def _decode_key(data: Buffer) -> Key | None:
@@ -207,7 +220,7 @@ def _decode_key(data: Buffer) -> Key | None:
     kind = reader.integer("int16")
     if kind in _COMMIT_KEYS:
         return OffsetCommitKey(_text(reader), _text(reader), reader.integer("int32"))
-    return GroupMetadataKey(_text(reader)) if kind == _GROUP_KEY else None
+    return GroupMetadataKey(_text(reader)) if kind == _GROUP_KEY else consumer_records.decode_key(kind, reader)
 
 
 def _decode_commit(data: Buffer) -> OffsetAndMetadata:

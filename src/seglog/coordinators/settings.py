@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from seglog.coordinators.consumer.settings import ASSIGNORS, ConsumerRules, MigrationPolicy
+from seglog.coordinators.group_state import GroupLimits
 from seglog.records.compression import Codec
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -24,6 +26,13 @@ class GroupSettings(NamedTuple):
     offsets_topic_segment_bytes: int = 100 << 20
     offsets_topic_compression_codec: int = Codec.NONE
     offsets_commit_timeout_ms: int = 5_000
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = ASSIGNORS
+    group_consumer_migration_policy: str = MigrationPolicy.BIDIRECTIONAL.value
+    group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_regex_refresh_interval_ms: int = 600_000
 
     def topic_config(self) -> dict[str, str]:
         """The configuration of a new ``__consumer_offsets`` (``GroupCoordinatorService.groupMetadataTopicConfigs``)."""
@@ -32,6 +41,19 @@ class GroupSettings(NamedTuple):
             "compression.type": "producer",
             "segment.bytes": str(self.offsets_topic_segment_bytes),
         }
+
+    def consumer_rules(self, classic: GroupLimits) -> ConsumerRules:
+        """The settings of consumer groups that have no configuration of their own."""
+        return ConsumerRules(
+            session_timeout=self.group_consumer_session_timeout_ms,
+            heartbeat_interval=self.group_consumer_heartbeat_interval_ms,
+            max_size=self.group_consumer_max_size,
+            classic=classic,
+            assignors=self.group_consumer_assignors,
+            migration=MigrationPolicy(self.group_consumer_migration_policy),
+            assignment_interval=self.group_consumer_assignment_interval_ms,
+            regex_refresh_interval=self.group_consumer_regex_refresh_interval_ms,
+        )
 
 
 def java_hash(text: str) -> int:

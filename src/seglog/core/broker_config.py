@@ -16,6 +16,9 @@ from seglog.core.config import DIRECTORY_KEYS, SYNONYMS, LogDirConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import (
     Boolean,
+    Enumeration,
+    Names,
+    NameSet,
     ScaledInteger,
     Setting,
     Text,
@@ -31,6 +34,8 @@ from seglog.core.types import MAX_INT32
 __all__ = ["BROKER_KEYS", "DYNAMIC_KEYS", "BrokerConfig", "default_text", "keys_of_environment"]
 
 _PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+_ASSIGNORS: Final = ("uniform", "range")
+_MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 IN_FLIGHT_BYTES: Final = 256 * 1024**2
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -81,6 +86,45 @@ class BrokerConfig:
     )
     delete_topic_enable: bool = setting(Boolean(), "whether topics can be deleted", default=True)
     fetch_max_bytes: int = setting(int32(1024), "most bytes of records in a Fetch response", default=55 * 1024**2)
+    group_consumer_assignment_interval_ms: int = setting(
+        int32(0), "ms between two target assignments of a consumer group (KIP-1263)", default=1000
+    )
+    group_consumer_assignors: frozenset[str] = setting(
+        Names(_ASSIGNORS), "assignors of consumer groups; the first one is the default", default=NameSet.of(_ASSIGNORS)
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        int32(1), "ms between two heartbeats of a member of a consumer group", default=5000
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        int32(0), "longest consumer.assignment.interval.ms of a group", default=15_000
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        int32(1), "longest consumer.heartbeat.interval.ms of a group", default=15_000
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        int32(1), "longest consumer.session.timeout.ms of a group", default=60_000
+    )
+    group_consumer_max_size: int = setting(int32(1), "most members of a consumer group", default=MAX_INT32)
+    group_consumer_migration_policy: str = setting(
+        Enumeration({name: name for name in _MIGRATION_POLICIES}, ignores_case=True),
+        "whether groups with members change between the classic and the consumer protocol",
+        default="bidirectional",
+    )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        int32(0), "shortest consumer.assignment.interval.ms of a group", default=0
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        int32(1), "shortest consumer.heartbeat.interval.ms of a group", default=5000
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        int32(1), "shortest consumer.session.timeout.ms of a group", default=45_000
+    )
+    group_consumer_regex_refresh_interval_ms: int = setting(
+        int32(10_000), "ms after which the regular expressions of a group are compared with all topics", default=600_000
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        int32(1), "ms of silence after which a member of a consumer group is removed", default=45_000
+    )
     group_initial_rebalance_delay_ms: int = setting(
         int32(0), "ms that a new group waits for more members", default=3000
     )
@@ -193,6 +237,7 @@ class BrokerConfig:
         self._check_replication()
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise InvalidConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+        self._check_consumer_groups()
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidConfigError("queued.max.request.bytes is smaller than socket.request.max.bytes")
         threads = self.directory.log_cleaner_threads
@@ -224,6 +269,25 @@ class BrokerConfig:
         name = self.inter_broker_listener_name.upper()
         if name and name not in {listener.name for listener in self.broker_listeners}:
             raise InvalidConfigError(f"inter.broker.listener.name={name} is not allowed: listeners has no such name")
+
+    def _check_consumer_groups(self) -> None:
+        """Values that conflict (``GroupCoordinatorConfig``)."""
+        for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+            attribute = name.replace(".", "_")
+            low = getattr(self, f"group_consumer_min_{attribute}")
+            high = getattr(self, f"group_consumer_max_{attribute}")
+            value = getattr(self, f"group_consumer_{attribute}")
+            if not low <= value <= high:
+                raise InvalidConfigError(
+                    f"group.consumer.{name}={value} is not allowed: group.consumer.min.{name}={low} to "
+                    f"group.consumer.max.{name}={high}"
+                )
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise InvalidConfigError(
+                "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms"
+            )
+        if not self.group_consumer_assignors:
+            raise InvalidConfigError("group.consumer.assignors names no assignor")
 
     def _check_replication(self) -> None:
         """Values that conflict (``KafkaConfig.validateValues``)."""
@@ -327,6 +391,7 @@ DYNAMIC_KEYS: Final = frozenset(
         "compression.lz4.level",
         "compression.type",
         "compression.zstd.level",
+        "group.consumer.assignment.interval.ms",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.delete.retention.ms",

@@ -149,9 +149,10 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """One of a few named values. Names are case-sensitive, as in Kafka."""
+    """One of a few named values. Names are case-sensitive, as in Kafka, which makes an exception of some."""
 
     choices: Mapping[str, Any]
+    ignores_case: bool = False
     type: ClassVar[str] = "string"
 
     @property
@@ -160,7 +161,7 @@ class Enumeration:
 
     def parse(self, value: object) -> Any:
         if isinstance(value, str):
-            return self.choices[value.strip()]
+            return self.choices[value.strip().lower() if self.ignores_case else value.strip()]
         if value not in self.choices.values():
             raise ValueError("no such choice")
         return value

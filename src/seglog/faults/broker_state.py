@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from seglog.broker.app import Node
+from seglog.coordinators.classic_group import ClassicGroup
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_messages import LeavingMember
@@ -59,7 +60,8 @@ async def _loaded(node: Node) -> list[CoordinatorShard]:
 
 async def _delete_group(node: Node, shard: CoordinatorShard, group_id: str) -> None:
     while (group := shard.groups.get(group_id)) is not None:
-        members = [LeavingMember(member.member_id, member.instance_id) for member in group.members]
+        there = group.members if isinstance(group, ClassicGroup) else list(group.members.values())
+        members = [LeavingMember(member.member_id, member.instance_id) for member in there]
         if members:
             await node.groups.leave(group_id, members)
         if await node.groups.delete_group(group_id) in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):

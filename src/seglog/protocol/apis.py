@@ -152,6 +152,8 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
         Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
         Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
+        Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
+        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
         # `seglog.broker.apis.unsupported` answers the following.
@@ -164,8 +166,6 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
         Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0),
         Api(ApiKey.UPDATE_FEATURES, 0, 2, 0),
-        Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
-        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
         Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),
         Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0),
         Api(ApiKey.SHARE_FETCH, 1, 2, 0),

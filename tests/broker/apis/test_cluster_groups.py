@@ -25,6 +25,7 @@ from seglog.core.ground import Ground
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from tests.broker.cluster_desk import SOON, Desk, broker, run
+from tests.coordinators.fixed_topics import FixedTopics
 
 FOUR = {"offsets.topic.num.partitions": "4"}
 NOBODY = (15, -1, "", -1)
@@ -49,7 +50,7 @@ async def groups(desk: Desk) -> AsyncIterator[GroupCoordinator]:
         factor=settings.offsets_topic_replication_factor,
         config=settings.topic_config(),
     )
-    coordinator = GroupCoordinator(topic, settings, ground=Ground(rng=Random(1)))
+    coordinator = GroupCoordinator(topic, settings, FixedTopics(), ground=Ground(rng=Random(1)))
     no_transactions, no_verifier = cast(TransactionCoordinator, None), cast(TransactionVerifier, None)
     for api in (
         GroupApis(coordinator, no_transactions, desk.identity),

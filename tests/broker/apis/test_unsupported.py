@@ -61,13 +61,6 @@ CASES: list[tuple[ApiKey, dict[str, object], Any, list[int]]] = [
         [35],
     ),
     (ApiKey.UPDATE_FEATURES, {"timeout": 1000, "feature_updates": [FEATURE]}, whole, [95]),
-    (ApiKey.CONSUMER_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
-    (
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-        {"group_ids": ["g", "h"]},
-        lambda a: [one.error_code for one in a.groups],
-        [35, 35],
-    ),
     (ApiKey.SHARE_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
     (ApiKey.SHARE_GROUP_DESCRIBE, {"group_ids": ["g"]}, lambda a: [one.error_code for one in a.groups], [35]),
     (ApiKey.SHARE_FETCH, GROUP_OF, whole, [35]),

@@ -175,6 +175,7 @@ class GroupOffsetApis:
     def _fetch(self, group: Message, version: int, *, require_stable: bool) -> dict[str, Any]:
         try:
             shard = self._coordinator.shard(group.group_id)
+            shard.check_fetch(group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1))
         except CoordinatorError as error:
             return _no_group(group, version, error)
         if group.topics is None:

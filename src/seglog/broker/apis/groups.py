@@ -11,6 +11,7 @@ from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.cluster.model import NO_LEADER
 from seglog.coordinators.classic_group import ClassicGroup
 from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.coordinator_shard import Group
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_messages import (
     JoinGroupRequest,
@@ -163,14 +164,15 @@ class GroupApis:
             group = self._coordinator.shard(group_id).groups.get(group_id)
         except CoordinatorError as error:
             return {"error_code": int(error.code)}
-        if group is not None:
+        if isinstance(group, ClassicGroup):
             return _described(group)
+        why = "not found" if group is None else "is not a classic group"
         if version < 6:
             return {"group_state": GroupState.DEAD.value}
         return {
             "group_state": GroupState.DEAD.value,
             "error_code": int(ErrorCode.GROUP_ID_NOT_FOUND),
-            "error_message": f"Group {group_id} not found.",
+            "error_message": f"Group {group_id} {why}.",
         }
 
     def list_groups(self, request: Message, _: RequestContext) -> Answer:
@@ -186,10 +188,10 @@ class GroupApis:
                     "group_id": group.group_id,
                     "protocol_type": group.protocol_type or "",
                     "group_state": group.state.value,
-                    "group_type": "classic",
+                    "group_type": _type_of(group),
                 }
                 for group in groups
-                if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
+                if (not states or group.state.value.lower() in states) and (not types or _type_of(group) in types)
             ]
         }
 
@@ -202,6 +204,10 @@ class GroupApis:
                 code = error.code
             results.append({"group_id": group_id, "error_code": int(code)})
         return {"results": results}
+
+
+def _type_of(group: Group) -> str:
+    return "classic" if isinstance(group, ClassicGroup) else "consumer"
 
 
 def _joined(answer: JoinGroupResult) -> Answer:

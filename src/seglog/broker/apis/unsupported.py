@@ -1,8 +1,8 @@
 """Features of Kafka that seglog does not have. Clients get an error that makes them give up at once and says why.
 
 The answers are those of a Kafka 4.3 with the feature switched off: without an authorizer, without SASL, with
-``group.version``, ``share.version`` and ``streams.version`` 0. There are no quotas, credentials or transactions, so
-their lists are empty. Other APIs are not advertised: Kafka's clients then name the missing API.
+``share.version`` and ``streams.version`` 0. There are no quotas or credentials, so their lists are empty. Other APIs
+are not advertised: Kafka's clients then name the missing API.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ _NO_SASL: Final = "seglog has no SASL: set security.protocol=PLAINTEXT"
 _NO_QUOTAS: Final = "seglog has no quotas"
 _NO_FEATURE: Final = "seglog has no features that can be changed"
 _GROUP_KINDS: Final[Mapping[ApiKey, str]] = {
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: "seglog serves classic groups only: set group.protocol=classic",
     ApiKey.SHARE_GROUP_HEARTBEAT: "seglog has no share groups",
     ApiKey.SHARE_FETCH: "seglog has no share groups",
     ApiKey.STREAMS_GROUP_HEARTBEAT: "seglog has no streams groups: set group.protocol=classic",
 }
-"""Requests of members of groups that are not classic, and what to tell them."""
+"""Requests of members of share and streams groups, and what to tell them."""
 
 
 class UnsupportedApis:
@@ -51,7 +50,6 @@ class UnsupportedApis:
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
             ApiKey.UPDATE_FEATURES: _update_features,
             **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
-            ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_groups,
             ApiKey.SHARE_GROUP_DESCRIBE: _describe_groups,
             ApiKey.SHARE_ACKNOWLEDGE: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda request, _: {
