@@ -16,8 +16,12 @@ from seglog.records.batch import BATCH_OVERHEAD, read_header
 from seglog.records.record import NewRecord, encode_batch
 from tests.records.made import batch_of
 
-TOPICS: Final = ("fuzz-a", "fuzz-b", "fuzz.c", "quiet", "no-such-topic", "__consumer_offsets")
+TOPICS: Final = (
+    *("fuzz-a", "fuzz-b", "fuzz.c", "quiet", "no-such-topic"),
+    *("__consumer_offsets", "__transaction_state"),
+)
 GROUPS: Final = ("fuzz-g", "fuzz-h", "fuzz-none")
+TRANSACTIONAL_IDS: Final = ("fuzz-t", "fuzz-u")
 STRANGE: Final = ("", " ", "..", "a/b", "\0", "x" * 249, "x" * 300, "ж" * 200, "*", "fuzz-a\n", "'; --", "%s%n", "-1")
 KEYS: Final = (
     "retention.ms",
@@ -174,13 +178,13 @@ class Requests:
         elif "protocol" in name:
             pool = ("consumer", "range", "roundrobin")
         elif "key" in name and spec.is_array:
-            pool = (*GROUPS, *KEYS)
+            pool = (*GROUPS, *KEYS, *TRANSACTIONAL_IDS)
         elif name == "value":
             pool = VALUES
         elif name in ("resource_name", "name", "key"):
             pool = (*TOPICS, *KEYS, *GROUPS)
         elif "transactional" in name:
-            pool = ("", "transaction")
+            pool = ("", *TRANSACTIONAL_IDS)
         return rng.choice(pool).encode()
 
     def records(self) -> bytes:
@@ -195,6 +199,7 @@ class Requests:
                 producer_id=rng.choice((0, 1, 2**40)),
                 producer_epoch=0,
                 base_sequence=rng.choice((0, 1, 2, 5, 2**31 - 1)),
+                transactional=rng.random() < 0.5,
             )
         else:
             batch = encode_batch(records)

@@ -22,7 +22,7 @@ from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import read_answer
 from seglog.protocol.schema import response_class
 from tests.broker.broker_thread import Wire
-from tests.broker.fuzzing import GROUPS, TOPICS, Requests, versions
+from tests.broker.fuzzing import GROUPS, TOPICS, TRANSACTIONAL_IDS, Requests, versions
 from tests.broker.served_broker import MEGABYTE, Other, ServedBroker, framed, read_until_closed
 from tests.cases import case, is_long
 
@@ -108,6 +108,7 @@ def ids_of(served: ServedBroker) -> list[uuid.UUID]:
     with Wire(served.bootstrap) as wire:
         found = wire.ask(ApiKey.METADATA, topics=[{"name": name} for name in TOPICS], allow_auto_topic_creation=True)
         wire.ask(ApiKey.FIND_COORDINATOR, key_type=0, coordinator_keys=GROUPS)
+        wire.ask(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=TRANSACTIONAL_IDS)
         return [topic.topic_id for topic in found.topics if topic.topic_id is not None]
 
 

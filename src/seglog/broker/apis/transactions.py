@@ -3,7 +3,6 @@ that this broker leads (KIP-98, 447, 664, 890)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from seglog.broker.topics import INTERNAL, Topics
 from seglog.broker.transaction_markers import MarkerAppends
 from seglog.broker.transaction_verification import verified
 from seglog.cluster.store import StoreError
+from seglog.coordinators.consumer.patterns import check_pattern, resolve_patterns
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
@@ -230,15 +230,18 @@ class TransactionApis:
         }
 
     def list(self, request: Message, _: RequestContext) -> Answer:
+        pattern = request.transactional_id_pattern
         try:
             found = list(self._coordinator.transactions())
+            if pattern:
+                check_pattern(pattern)
         except CoordinatorError as error:
             return {"error_code": int(error.code), "transaction_states": []}
         unknown = [state for state in request.state_filters if state not in _LABELS]
-        try:
-            pattern = re.compile(request.transactional_id_pattern) if request.transactional_id_pattern else None
-        except re.error:
-            return {"error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION), "transaction_states": []}
+        found = [one for one in found if self._is_listed(one, request)]
+        if pattern:
+            named = resolve_patterns((pattern,), {one.transactional_id for one in found})[pattern]
+            found = [one for one in found if one.transactional_id in named]
         return {
             "error_code": 0,
             "unknown_state_filters": unknown,
@@ -249,7 +252,6 @@ class TransactionApis:
                     "transaction_state": one.state.label,
                 }
                 for one in found
-                if self._is_listed(one, request) and (pattern is None or pattern.fullmatch(one.transactional_id))
             ],
         }
 
