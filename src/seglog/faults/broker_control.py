@@ -10,12 +10,14 @@ from uuid import UUID
 
 from seglog.broker.app import Node
 from seglog.broker.ground import BrokerGround
+from seglog.core.fs import OsFs
 from seglog.faults import broker_state
 from seglog.faults.fault import Fault, FaultError, fault_from_json
 from seglog.faults.fault_layer import FaultLayer
 from seglog.faults.fault_report import FaultReport
 from seglog.faults.faulty_listener import FaultyListener
 from seglog.faults.movable_clock import MovableClock, MovableLoop, MovableWorkers, workers_of
+from seglog.faults.recording import Recorder
 from seglog.faults.topic_fixture import fixture_from_json
 
 MAX_FAULTS: Final = 1000
@@ -30,6 +32,7 @@ class BrokerControl:
         self.layer = FaultLayer()
         self._clock = clock
         self._threads = MovableWorkers()
+        self._recorder: Recorder | None = None
         self._node: Node
 
     def ground(self) -> BrokerGround:
@@ -61,6 +64,19 @@ class BrokerControl:
         await self._threads.run_due()
         await loop.move(0)
 
+    def record(self, path: str) -> None:
+        """Write what clients and the broker say from now on. OSError; `FaultError` if a recording is under way."""
+        if self._recorder is not None:
+            raise FaultError("a recording is under way: end it first")
+        self._recorder = Recorder(OsFs(), path, self._clock)
+        self.layer.observe(self._recorder)
+
+    def stop_recording(self) -> None:
+        if self._recorder is not None:
+            self.layer.observe(None)
+            self._recorder.close()
+            self._recorder = None
+
     def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
         if len(faults) + len(self.layer.reports()) > MAX_FAULTS:
             raise FaultError(f"there may be {MAX_FAULTS} faults at a time")
@@ -85,6 +101,8 @@ class BrokerControl:
             "clear": lambda _: self.layer.clear(),
             "advance": lambda argument: self.advance(float(argument["seconds"])),
             "clock": lambda _: {"now_ms": self._clock.now_ms(), "ahead_seconds": self._clock.ahead},
+            "record": lambda argument: self.record(str(argument["path"])),
+            "stop_recording": lambda _: self.stop_recording(),
             "create_topic": self._create_topic,
             "reset": self._reset,
         }

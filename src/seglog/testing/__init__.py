@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from seglog.core.error_codes import ErrorCode
     from seglog.faults.fault import Fault, FaultError, Request
     from seglog.faults.fault_report import FaultReport, MetRequest
+    from seglog.faults.replay import Difference, replay
     from seglog.faults.topic_fixture import TopicFixture, TopicRecord
     from seglog.testing.broker import Broker
     from seglog.testing.broker_clock import BrokerClock
@@ -28,6 +29,7 @@ __all__ = [
     "BrokerFaults",
     "Call",
     "CrashFs",
+    "Difference",
     "ErrorCode",
     "Fault",
     "FaultError",
@@ -40,6 +42,7 @@ __all__ = [
     "SimulatedCrash",
     "TopicFixture",
     "TopicRecord",
+    "replay",
 ]
 
 _HOMES: Final = {
@@ -49,6 +52,7 @@ _HOMES: Final = {
     "BrokerFaults": "testing.injected_fault",
     "Call": "testing.crash_fs",
     "CrashFs": "testing.crash_fs",
+    "Difference": "faults.replay",
     "ErrorCode": "core.error_codes",
     "Fault": "faults.fault",
     "FaultError": "faults.fault",
@@ -61,6 +65,7 @@ _HOMES: Final = {
     "SimulatedCrash": "testing.crash_fs",
     "TopicFixture": "faults.topic_fixture",
     "TopicRecord": "faults.topic_fixture",
+    "replay": "faults.replay",
 }
 
 

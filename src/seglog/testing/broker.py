@@ -16,7 +16,8 @@ import socket
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Protocol, Self, Unpack
@@ -250,6 +251,17 @@ class Broker:
     def refuse_connections(self, *, times: int | None = 1) -> InjectedFault:
         """Reset new connections. After `stop` the kernel refuses them instead (ECONNREFUSED)."""
         return self._one(Fault(effect="refuse", times=times))
+
+    @contextmanager
+    def record(self, path: str | os.PathLike[str]) -> Iterator[None]:
+        """Write all requests and answers to a file while the ``with`` lasts (`seglog.faults.recording` has the format;
+        `replay` plays it). The file is replaced. One recording at a time; it ends when the broker stops, too."""
+        self._control("record", {"path": os.path.abspath(path)})
+        try:
+            yield
+        finally:
+            if self.is_running and not self.is_paused:
+                self._control("stop_recording", {})
 
     def _one(self, fault: Fault) -> InjectedFault:
         (injected,) = self.inject(fault)
