@@ -27,8 +27,8 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.log import segment
 from tests.broker.broker_thread import RunningNode, Wire
 
-NAMES = 70_000
-PARTITIONS = 37_000
+NAMES = 20_000
+PARTITIONS = 12_000
 COUNTS = {"many": 300, "one": 1}
 
 

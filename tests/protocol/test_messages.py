@@ -17,9 +17,12 @@ from seglog.protocol.apis import APIS
 from seglog.protocol.message_writer import write_message
 from seglog.protocol.messages import read_request
 from seglog.protocol.schema import FieldSpec, fields_of, request_class, response_class
-from tests.cases import case
+from tests.cases import case, is_long
 
 VERSIONS = [(api.key, version) for api in APIS.values() for version in range(max(api.low, api.served), api.high + 1)]
+
+SEEDS = 300 if is_long() else 10
+"""Contents of each message in each version."""
 
 
 def some(message: Any, rng: random.Random) -> dict[str, Any]:
@@ -79,7 +82,7 @@ def without_new(given: Any, read: Any) -> Any:
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_a_request_is_read_as_it_was_written(key: int, version: int) -> None:
     message = request_class(key, version)
-    for seed in range(30):
+    for seed in range(SEEDS):
         case()
         contents = some(message, random.Random(seed))
         data = write_message(message, contents)
@@ -98,7 +101,7 @@ def test_a_request_is_read_as_it_was_written(key: int, version: int) -> None:
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_kio_reads_what_is_answered(key: int, version: int) -> None:
     message = response_class(key, version)
-    for seed in range(30):
+    for seed in range(SEEDS):
         case()
         contents = some(message, random.Random(seed))
         data = write_message(message, contents)

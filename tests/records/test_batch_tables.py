@@ -76,7 +76,7 @@ def test_a_sound_segment_is_walked_as_the_plain_path_walks_it(data: st.DataObjec
             assert int(row["largest_timestamp"]) == max(record.timestamp for record in records)
 
 
-@settings(max_examples=6 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(damaged())
 def test_hostile_records_get_the_verdict_of_the_plain_path(batch: bytes) -> None:
     case()

@@ -90,6 +90,7 @@ def test_only_what_is_asked_for(segment: bytes, low: int, high: int, columns: li
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=repr)
+@settings(max_examples=settings().max_examples // 3)
 @given(segment=segments)
 def test_columns_hold_the_records_that_others_read(peer: Peer, segment: bytes) -> None:
     case()
@@ -133,7 +134,7 @@ def plain_offsets(data: bytes) -> list[int]:
     return offsets
 
 
-@settings(max_examples=6 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(damaged(100))
 def test_hostile_bytes_get_the_error_of_the_plain_path(batch: bytes) -> None:
     case()
@@ -142,7 +143,6 @@ def test_hostile_bytes_get_the_error_of_the_plain_path(batch: bytes) -> None:
     assert found == outcome(lambda: plain_offsets(batch))
 
 
-@settings(max_examples=2 * settings().max_examples)
 @given(st.binary(max_size=300), st.booleans())
 def test_random_bytes_are_read_or_refused_by_our_errors(noise: bytes, dressed: bool) -> None:
     """``dressed``: as the records of a batch that is otherwise in order."""
