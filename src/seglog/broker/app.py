@@ -28,7 +28,7 @@ from seglog.broker.broker_storage import StorageOpener
 from seglog.broker.broker_tasks import BrokerTasks
 from seglog.broker.configuration import Configuration, group_settings, topic_rules, transaction_settings
 from seglog.broker.directory_events import DirectoryEvents
-from seglog.broker.dispatch import Dispatch, largest_frame, warm_up
+from seglog.broker.dispatch import Dispatch, frame_limits, warm_up
 from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.ground import BrokerGround
@@ -539,7 +539,7 @@ class Node:
         idle_ms = config.connections_max_idle_ms
         in_flight = config.queued_max_request_bytes
         self.quotas = ConnectionQuotas(
-            largest=lambda head: largest_frame(head, config.socket_request_max_bytes),
+            largest=frame_limits(config.socket_request_max_bytes),
             max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
             in_flight_bytes=in_flight if in_flight > 0 else max(IN_FLIGHT_BYTES, config.socket_request_max_bytes),

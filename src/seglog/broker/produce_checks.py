@@ -66,6 +66,15 @@ def is_plain_batch(version: int, records: memoryview | None) -> bool:
     )
 
 
+def are_plain_batches(version: int, topics: Sequence[TopicData]) -> bool:
+    """Whether `is_plain_batch` holds for every partition of a request."""
+    for _, partitions in topics:
+        for _, records in partitions:
+            if not is_plain_batch(version, records):
+                return False
+    return True
+
+
 def transactional_producer(records: memoryview | None) -> tuple[ProducerIdAndEpoch, int] | None:
     """The producer of a batch that is part of a transaction, and the batch's first sequence."""
     if records is None or len(records) < BATCH_OVERHEAD:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.protocol.messages import Message
+
+ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class RequestContext(NamedTuple):
@@ -18,7 +20,7 @@ class RequestContext(NamedTuple):
     client_id: str
     client_host: str
     listener: str
-    principal: str = "User:ANONYMOUS"
+    principal: str = ANONYMOUS
 
 
 Answer = Mapping[str, Any]

@@ -166,12 +166,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Handle whole frames until one must wait for its response. Small responses go out together: a system call for
         each would double the cost."""
         ready: list[bytes] = []
-        begun = self._now()
+        begun = None
         try:
             while self._task is None and self._transport is not None and (frame := self._next_frame()) is not None:
                 now = self.last_active = self._now()
+                if begun is None:
+                    begun = now
                 reply = self._handler(self, frame)
-                if self._outstanding or isinstance(reply, PendingReply):
+                if self._outstanding.replies or isinstance(reply, PendingReply):
                     self._write(ready)
                     self._queue(reply)
                 elif isinstance(reply, bytes):
@@ -208,7 +210,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._wait_for(self._answer_behind(reply))
         if self._task is not None:
             return
-        if len(self._outstanding) >= MAX_PENDING:
+        if len(self._outstanding.replies) >= MAX_PENDING:
             self._wait_for(self._outstanding.fewer_than(MAX_PENDING // 2))
         elif not self._writable:
             self._wait_for(self._drain())
@@ -348,7 +350,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def is_waiting(self) -> bool:
         """Whether a response is pending."""
-        return self._task is not None or len(self._outstanding) > 0
+        return self._task is not None or len(self._outstanding.replies) > 0
 
     def _wait_for(self, work: Coroutine[None, None, None]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._carry_on_after(work))
@@ -450,7 +452,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if unsent := transport.get_write_buffer_size():
             seen = ("unsent", float(unsent))
             left = limits.frame if is_crowded or transport.is_closing() else left
-        elif (self._task is not None or self._outstanding) and not self._is_paused:
+        elif self.is_waiting and not self._is_paused:
             seen = ("answer", now)  # a disconnect would be noticed
         elif self._task is None and not self._wants_room and self._start < self._end:
             seen = ("frame", self.last_active)

@@ -67,9 +67,9 @@ class ConnectionQuotas:
         descriptors: int = MAX_INT32,
         now: Callable[[], float] | None = None,
     ) -> None:
-        self._largest = largest
         self._max_connections = max_connections
         self._max_per_ip = max_connections_per_ip
+        self.largest_frame = largest
         self.memory = RequestMemory(in_flight_bytes)
         self._by_ip: Counter[str] = Counter()
         self._has_place = asyncio.Event()
@@ -112,11 +112,6 @@ class ConnectionQuotas:
     def allows(self, peer: str) -> bool:
         """Whether this address may have one more connection."""
         return self._by_ip[peer] < self._max_per_ip if peer in self._by_ip else self._max_per_ip > 0
-
-    # Bytes of large frames
-
-    def largest_frame(self, head: memoryview, /) -> int:
-        return self._largest(head)
 
     # Bytes that clients do not take
 

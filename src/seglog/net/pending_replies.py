@@ -56,33 +56,30 @@ class PendingReply(Generic[T]):
 
 
 class ReplyQueue:
-    """The responses of a connection from the first pending one on, in the order of their requests."""
+    """The responses of a connection from the first pending one on, in the order of their requests: ``replies``."""
 
-    __slots__ = ("_answers", "_few", "_few_enough", "_send")
+    __slots__ = ("_few", "_few_enough", "_send", "replies")
 
     def __init__(self, send: Callable[[list[bytes]], None]) -> None:
         """``send`` gets the responses that may go out."""
-        self._answers: deque[PendingReply[bytes | None]] = deque()
+        self.replies: deque[PendingReply[bytes | None]] = deque()
         self._send = send
         self._few = 1
         self._few_enough: asyncio.Future[None] | None = None
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
     def add(self, answer: PendingReply[bytes | None]) -> None:
-        self._answers.append(answer)
+        self.replies.append(answer)
         answer.when_known(self._one_is_known)
 
     def add_known(self, answer: bytes) -> None:
         """Queue a finished response behind the pending ones."""
         known: PendingReply[bytes | None] = PendingReply()
         known.set(answer)
-        self._answers.append(known)
+        self.replies.append(known)
 
     def _one_is_known(self) -> None:
         ready: list[bytes] = []
-        answers = self._answers
+        answers = self.replies
         while answers and answers[0].is_known:
             value = answers.popleft().value
             if value is not None:
@@ -94,14 +91,14 @@ class ReplyQueue:
 
     async def fewer_than(self, count: int) -> None:
         """Wait until fewer than ``count`` are left. One task may wait at a time."""
-        while len(self._answers) >= count:
+        while len(self.replies) >= count:
             self._few = count
             self._few_enough = asyncio.get_running_loop().create_future()
             await self._few_enough
 
     def drop(self) -> None:
         """Forget them: the client has disconnected."""
-        self._answers.clear()
+        self.replies.clear()
 
 
 def _wake(waiting: asyncio.Future[None]) -> None:

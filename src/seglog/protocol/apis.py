@@ -110,7 +110,7 @@ class Api(NamedTuple):
 
 
 APIS: Final[Mapping[int, Api]] = {
-    api.key: api._replace(served=max(api.low, api.served))
+    int(api.key): api._replace(served=max(api.low, api.served))
     for api in (
         # Clients test for a range that begins at 0 before they use v2 batches (KAFKA-18659); 0 to 2 are not served.
         Api(ApiKey.PRODUCE, 0, 13, 9, served=3, max_frame=None),

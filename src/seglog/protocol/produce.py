@@ -46,6 +46,8 @@ _ONE_ANSWER: Final = Struct(">ihqqqBBBBiB")
 _NO_TAGS: Final = bytes(3)
 _LAST_SHIFT: Final = 28
 """Of the last of a varint's five bytes."""
+_new: Final = tuple.__new__
+"""Makes a named tuple in half the time that its own constructor takes."""
 
 
 class PartitionData(NamedTuple):
@@ -165,7 +167,8 @@ def _read_one(data: memoryview, version: int, position: int) -> ProduceRequest |
     end = position + (size | byte << shift)
     if no_transaction or topic is None or topics != _ONE or partitions != _ONE or data[end:] != _NO_TAGS or end < start:
         return None
-    return ProduceRequest(None, acks, timeout_ms, [TopicData(topic, [PartitionData(number, data[start:end])])])
+    partition = _new(PartitionData, (number, data[start:end]))
+    return _new(ProduceRequest, (None, acks, timeout_ms, [_new(TopicData, (topic, [partition]))]))
 
 
 @lru_cache(maxsize=1024)

@@ -107,10 +107,15 @@ class Progress:
         """``partition`` as in `offline_name`; ``epoch_start`` is the log end when this epoch began."""
         self.node_id = node_id
         self._partition = partition
-        self.state, self.version = stored
+        self._take(stored)
         self.lag_max_ms = lag_max_ms
         self.proposed: PartitionState | None = None
         self.begin(epoch_start, now_ms)
+
+    def _take(self, stored: VersionedState) -> None:
+        self.state, self.version = stored
+        self.has_enough = len(self.state.isr) >= self.state.needed
+        """Whether anything can be committed; if not, produce requests with acks=all are refused."""
 
     def begin(self, epoch_start: int, now_ms: int) -> None:
         """Forget the followers. A leader that was in doubt and leads on in the same epoch does so too; what it had
@@ -126,11 +131,6 @@ class Progress:
         if self.proposed is not None:
             members.update(self.proposed.isr)
         self._counted = tuple(member for member in members if member.node_id != self.node_id)
-
-    @property
-    def has_enough(self) -> bool:
-        """Whether anything can be committed; if not, produce requests with acks=all are refused."""
-        return len(self.state.isr) >= self.state.needed
 
     # While the metadata store is away
 
@@ -166,7 +166,7 @@ class Progress:
         """The state was written, by this leader or by the controller, and this broker still leads in the same epoch."""
         if stored.version < self.version:
             return
-        self.state, self.version = stored
+        self._take(stored)
         self.proposed = None
         for node in self.state.replicas:
             if node != self.node_id and node not in self.followers:

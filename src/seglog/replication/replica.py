@@ -385,7 +385,7 @@ class Replica:
     ) -> AppendResult:
         """Append batches as the leader; with ``needs_all`` only if enough replicas are in sync to commit them. Raises
         what `Log.append` raises, `NotLeaderError` and `NotEnoughReplicasError`."""
-        progress = self._check_leads()
+        progress = self.progress or self._check_leads()
         if progress.state.is_new:
             raise NotLeaderError(
                 f"{self.topic_partition} is new: the metadata store has not confirmed yet that its leader may append"
@@ -405,8 +405,6 @@ class Replica:
         size = len(records)
         self.bytes_in += size
         self._grown(size)
-        if self.log.needs_flush:
-            self._listener.flush_due(self)
         return appended
 
     def _check_unconfirmed(self, *, needs_all: bool) -> None:
@@ -418,15 +416,18 @@ class Replica:
             )
 
     def _grown(self, size: int) -> None:
-        """The log has grown by ``size`` bytes."""
+        """The log has grown by ``size`` bytes: show them, or see to what must come first."""
         self._unseen += size
-        if self.log.hw_follows_end:
-            if not self.log.needs_flush:
-                self._show_all()
-            return
-        for waiter in tuple(self.followers):
-            waiter.grown(size)
-        self._listener.appended(self)
+        log = self.log
+        needs_flush = log.needs_flush
+        if not log.hw_follows_end:
+            for waiter in tuple(self.followers):
+                waiter.grown(size)
+            self._listener.appended(self)
+        elif not needs_flush:
+            self._show_all()
+        if needs_flush:
+            self._listener.flush_due(self)
 
     def flushed(self) -> None:
         """Everything appended before the last flush began may be acknowledged."""
@@ -629,8 +630,9 @@ class Replica:
     def _show_all(self) -> None:
         self._show()
         size, self._unseen = self._unseen, 0
-        for waiter in tuple(self.waiters):
-            waiter.grown(size)
+        if self.waiters:
+            for waiter in tuple(self.waiters):
+                waiter.grown(size)
 
     def publish_in(self, words: memoryview) -> None:
         """From now on store the high watermark and the last stable offset in ``words``, two int64 that readers of the
@@ -640,8 +642,9 @@ class Replica:
     def _show(self) -> None:
         """Publish what is committed to readers of the directory; after an unclean election that may be less than
         before."""
-        self._published[0] = self.log.high_watermark
-        self._published[1] = self.log.last_stable_offset
+        log, words = self.log, self._published
+        words[0] = log.high_watermark
+        words[1] = log.last_stable_offset
 
 
 def _other(leader: int, me: Member) -> int:

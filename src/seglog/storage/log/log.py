@@ -157,7 +157,7 @@ class Log:
     @property
     def needs_flush(self) -> bool:
         """Whether ``flush.messages`` asks for a flush."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+        return self.log_end_offset - self.recovery_point >= self._segments.config.flush_messages
 
     @property
     def flushed_end(self) -> int:
@@ -289,8 +289,10 @@ class Log:
             segment = self._roll(first_offset)
         segment.append(data, batches)
         self.log_end_offset = end_offset = last_offset + 1
+        needs_flush = end_offset - self.recovery_point >= config.flush_messages
         if self.hw_follows_end:
-            self.high_watermark = max(self.high_watermark, self.flushed_end) if self._defers_flushes else end_offset
+            is_held_back = needs_flush and self._defers_flushes
+            self.high_watermark = max(self.high_watermark, self.recovery_point) if is_held_back else end_offset
         producers = self.producers
         if updates is not None:
             for completed in producers.apply(updates):
@@ -309,7 +311,7 @@ class Log:
             self.refresh_stable_offset()
         if self._watchers:
             self._wake()
-        if end_offset - self.recovery_point >= config.flush_messages and not self._defers_flushes:
+        if needs_flush and not self._defers_flushes:
             self.flush()
 
     def _assign_epoch(self, epoch: int, start: int) -> None:
