@@ -12,14 +12,14 @@ from crc32c import crc32c
 from seglog.core.errors import CorruptCheckpointError, CorruptError
 from seglog.core.fs import File, Fs, NotRegularFileError
 from seglog.records import any_magic
-from seglog.storage.formats.batch_walk import walk
+from seglog.storage.formats.batch_walk import windows
 from seglog.storage.formats.paths import MANIFEST, WITNESS, SegmentPaths
 from seglog.storage.log.manifest import CHAINED, WITNESS_TEXT, SealedSegment, decode_manifest, difference, exchanged
 from seglog.storage.offline.batch_reading import read_chunks
 from seglog.storage.offline.findings import Finding, damage
 from seglog.storage.offline.verify.index_entries import NO_ENTRIES, IndexEntries
 
-_WINDOW: Final = 64 << 10
+_WINDOW: Final = 256 << 10
 
 
 def read_sealed(
@@ -103,6 +103,7 @@ def chain_of(file: File) -> int:
     """The chain over a log's batches, by their sizes alone: see `seglog.storage.log.manifest`."""
     chain = 0
     with suppress(CorruptError):
-        for entry, _, data in walk(file, window=_WINDOW, whole=False):
-            chain = crc32c(data[entry.position : entry.position + CHAINED], chain)
+        for found, _, data in windows(file, window=_WINDOW, whole=False):
+            for at, _, _, _ in found:
+                chain = crc32c(data[at : at + CHAINED], chain)
     return chain
