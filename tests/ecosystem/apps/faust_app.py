@@ -33,4 +33,4 @@ async def count(stream: faust.Stream) -> None:
         await counts.send(key=key, value=str(table[key]).encode())
 
 
-app.worker(loglevel="WARNING").execute_from_commandline()
+app.Worker(loglevel="WARNING").execute_from_commandline()
