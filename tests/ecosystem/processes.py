@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,11 +18,18 @@ _TAIL: Final = 3_000
 
 @contextmanager
 def running(command: Sequence[str], path: Path, environment: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Run it in ``path`` with its output in ``app.log``. A failed test shows the end of that file."""
+    """Run it in ``path`` with its output in ``app.log``, and kill it with all its children.
+
+    A failed test shows the end of that file."""
     log = path / "app.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, env={**os.environ, **(environment or {})}, cwd=path, stdout=output, stderr=output
+            command,
+            env={**os.environ, **(environment or {})},
+            cwd=path,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         yield
@@ -29,5 +37,5 @@ def running(command: Sequence[str], path: Path, environment: Mapping[str, str] |
         failed.add_note(f"the end of {log}:\n{log.read_text(errors='replace')[-_TAIL:]}")
         raise
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -30,7 +30,7 @@ def test_spark_connector_copies_a_topic(place: Place, tmp_path: Path, report: Re
             fill(place.bootstrap, "lines", _RECORDS[_HALF:])
             tail.read_until(lambda records: len(records) > _HALF, 180)
         with running(command, tmp_path, environment):
-            tail.read_until(lambda records: len(set(records)) >= len(_RECORDS), 180)
+            tail.read_until(lambda records: len(set(records)) >= len(_RECORDS), 300)
             records = tail.read_on(3)
     report.counted(len(_RECORDS), len(records))
     assert set(records) == {TailRecord(*one) for one in _RECORDS}
