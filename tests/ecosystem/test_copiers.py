@@ -43,6 +43,7 @@ class Copier(NamedTuple):
 
 _COPIERS: Final = [
     Copier("confluent-kafka", version_of(CLIENTS["confluent"]), "confluent_app.py", ("classic",)),
+    Copier("confluent-kafka", version_of(CLIENTS["confluent"]), "confluent_app.py", ("consumer",)),
     Copier("aiokafka", version_of(CLIENTS["aiokafka"]), "aiokafka_app.py"),
     Copier("kafkajs", _KAFKAJS, "kafkajs_app.js"),
 ]
