@@ -11,11 +11,11 @@ from typing import Any, Final
 from seglog.coordinators.transactions.log_records import decode
 from seglog.coordinators.transactions.transaction import Transaction
 from seglog.protocol.apis import ApiKey
-from seglog.records.batch import entries, read_header
-from seglog.records.record import NewRecord, decode_records, encode_batch
+from seglog.records.record import NewRecord, encode_batch
 from tests.kit.waiting import SECONDS
 from tests.sequences.batches import START_MS
 from tests.sequences.both import CLOSED, Both, Ref, Side, brief
+from tests.sequences.internal_topics import records_of
 
 UNFINISHED: Final = frozenset({14, 15, 16, 19, 51})
 """Codes on which a client tries again: loading, no coordinator yet, the last transaction is being completed."""
@@ -271,35 +271,10 @@ def _plain(side: Side, transaction: Transaction) -> tuple[Any, ...]:
 
 
 def _records(side: Side) -> Iterator[tuple[str, Transaction | None]]:
-    """All that is in ``__transaction_state`` and still to be read."""
-    topic = "__transaction_state"
-    metadata = side.wire().ask(ApiKey.METADATA, 5, topics=[{"name": topic}], allow_auto_topic_creation=False)
-    for partition in range(len(metadata.topics[0].partitions)):
-        offset = 0
-        while True:
-            asked = [{"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}]
-            answer = side.wire().ask(
-                ApiKey.FETCH,
-                7,
-                replica_id=-1,
-                max_wait=0,
-                min_bytes=0,
-                max_bytes=1 << 20,
-                isolation_level=0,
-                session_id=0,
-                session_epoch=-1,
-                topics=[{"topic": topic, "partitions": asked}],
-            )
-            data = answer.responses[0].partitions[0].records
-            if not data:
-                break
-            for entry in entries(memoryview(data)):
-                header = read_header(data, entry.position)
-                offset = header.last_offset + 1
-                for record in decode_records(data, header, entry.position):
-                    decoded = None if record.key is None else decode(record.key, record.value)
-                    if decoded is not None:
-                        yield decoded
+    for record in records_of(side, "__transaction_state"):
+        decoded = None if record.key is None else decode(record.key, record.value)
+        if decoded is not None:
+            yield decoded
 
 
 def _settled(side: Side, key: ApiKey, version: int, contents: dict[str, Any]) -> Any:
