@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError, LogDirInUseError
-from seglog.protocol.api_versions import write_api_versions
+from seglog.protocol.api_versions import Features, write_api_versions
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import write_response
 from seglog.storage.formats.paths import CLEAN_SHUTDOWN
@@ -30,11 +30,7 @@ def test_every_api_in_every_version_is_answered(wire: Wire) -> None:
                 wire.ask(ApiKey(key), version)
 
 
-FEATURES = {
-    "supported_features": [{"name": "transaction.version", "min_version": 0, "max_version": 2}],
-    "finalized_features_epoch": 0,
-    "finalized_features": [{"name": "transaction.version", "max_version_level": 2, "min_version_level": 2}],
-}
+FEATURES = Features({"a": (0, 2), "b.version": (1, 1)}, {"b.version": 1, "c": 7}, 5)
 
 
 def test_what_is_served_is_what_is_said(wire: Wire) -> None:
@@ -42,10 +38,6 @@ def test_what_is_served_is_what_is_said(wire: Wire) -> None:
     assert {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys} == {
         key: (api.low, api.high) for key, api in APIS.items()
     }
-    (supported,), (finalized,) = answer.supported_features, answer.finalized_features
-    assert (supported.name, supported.min_version, supported.max_version) == ("transaction.version", 0, 2)
-    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == ("transaction.version", 2, 2)
-    assert answer.finalized_features_epoch == 0
     assert wire.ask(ApiKey.API_VERSIONS, client_software_name="a b", client_software_version="1").error_code == 42
 
 
@@ -204,10 +196,22 @@ def test_aiokafka_administers_produces_and_consumes(broker: RunningNode, topic_n
 def test_api_versions_are_written_as_kio_writes_them(version: int) -> None:
     table = [{"api_key": api.key, "min_version": api.low, "max_version": api.high} for api in APIS.values()]
     for code, rows in ((0, table), (42, [])):
-        written = write_api_versions(version, code, with_apis=bool(rows))
-        features = FEATURES if rows else {}
-        answer = {"error_code": code, "api_keys": rows, **features}
-        assert written == write_response(ApiKey.API_VERSIONS, version, answer)
+        for features in (FEATURES, Features()) if version >= 3 else (Features(),):
+            written = write_api_versions(version, code, with_apis=bool(rows), features=features)
+            supported = {name: levels for name, levels in features.supported.items() if version >= 4 or levels[0]}
+            answer = {
+                "error_code": code,
+                "api_keys": rows,
+                "supported_features": [
+                    {"name": name, "min_version": low, "max_version": high} for name, (low, high) in supported.items()
+                ],
+                "finalized_features_epoch": features.epoch,
+                "finalized_features": [
+                    {"name": name, "max_version_level": level, "min_version_level": level}
+                    for name, level in features.finalized.items()
+                ],
+            }
+            assert written == write_response(ApiKey.API_VERSIONS, version, answer)
 
 
 def test_a_version_of_api_versions_that_is_not_known_is_answered_in_version_0(broker: RunningNode) -> None:

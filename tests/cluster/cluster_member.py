@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,7 @@ from uuid import UUID
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
 from seglog.cluster.controller_decisions import decide
+from seglog.cluster.features import SUPPORTED
 from seglog.cluster.formats import OURS, Formats
 from seglog.cluster.membership import BrokerInfo, Membership
 from seglog.cluster.model import (
@@ -20,6 +21,7 @@ from seglog.cluster.model import (
     Member,
     TopicRules,
     TopicState,
+    VersionRange,
     broker_name,
     decode_broker,
     encode,
@@ -50,6 +52,7 @@ class ClusterMember:
         balance_seconds: float | None = None,
         unclean: bool = False,
         formats: Formats = OURS,
+        features: Mapping[str, VersionRange] = SUPPORTED,
     ) -> None:
         self.store = store
         store.users.append(self.stop)
@@ -62,7 +65,7 @@ class ClusterMember:
         self.view = ClusterView(store, lambda _: self.rules)
         listeners = {"PLAINTEXT": f"host{node}:9092"}
         disks = tuple(directories) or (f"disk-of-{node}",)
-        registration = BrokerInfo(node, listeners, f"rack{node}", disks, formats)
+        registration = BrokerInfo(node, listeners, f"rack{node}", disks, formats, features)
         self.membership = Membership(
             store, self.view, registration, session_timeout_ms=timeout_ms, kept_since=self._kept_since, ground=GROUND
         )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from seglog.cluster.cluster_view import ClusterView
+from seglog.cluster.features import SUPPORTED
 from seglog.cluster.formats import BROKER_EPOCHS
 from seglog.cluster.membership import BrokerInfo, Membership
 from seglog.cluster.model import BrokerRegistration, Member, TopicRules, broker_name, encode
@@ -55,6 +56,7 @@ def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
                 rack=f"rack{party.node}",
                 directories=(f"disk-of-{party.node}",),
                 reports=True,
+                features=SUPPORTED,
             )
             assert party.kept[-1] == me.epoch  # it was on the disk before anybody knew of it
             await party.membership.leave()

@@ -18,7 +18,7 @@ TOOLS = {
         ["--describe", "--command-config", "/dev/null"],
         "The node does not support DESCRIBE_DELEGATION_TOKEN",
     ),
-    "features": (["upgrade", "--feature", "group.version=1"], "seglog has no features that can be changed"),
+    "features": (["upgrade", "--feature", "share.version=1"], "does not support this feature."),
     "metadata-quorum": (["describe", "--status"], "The node does not support DESCRIBE_QUORUM"),
     "share-groups": (["--describe", "--group", "g"], "The version of API is not supported"),
     "streams-groups": (["--describe", "--group", "g"], "The node does not support STREAMS_GROUP_DESCRIBE"),

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from seglog.broker.apis.configs import ConfigApis
 from seglog.broker.apis.consumer_groups import ConsumerGroupApis
+from seglog.broker.apis.features import FeatureApis
 from seglog.broker.apis.group_offsets import GroupOffsetApis
 from seglog.broker.apis.groups import GroupApis
 from seglog.broker.apis.metadata import MetadataApis
@@ -48,6 +49,7 @@ from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.broker.watermarks import Watermarks
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
+from seglog.cluster.features import GROUP_VERSION, SUPPORTED, TRANSACTION_VERSION
 from seglog.cluster.formats import OURS, Formats
 from seglog.cluster.generation import SeenGenerations, check_epochs
 from seglog.cluster.membership import BrokerInfo, Membership
@@ -68,7 +70,7 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import FrameHandler, IdleLimits
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.protocol.api_versions import TRANSACTION_VERSION
+from seglog.protocol.api_versions import Features
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.replication.fetchers import Fetchers, LeaderReader
@@ -382,7 +384,7 @@ class Node:
             settings,
             markers,
             new_producer_id=ids.next,
-            version=lambda: TRANSACTION_VERSION,
+            version=lambda: self.view.features.level(TRANSACTION_VERSION),
             ground=self._ground,
         )
         self._verifier = TransactionVerifier(
@@ -453,9 +455,10 @@ class Node:
             ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity),
             ProducerApis(topics),
             GroupApis(self.groups, self.transactions, self.identity),
-            ConsumerGroupApis(self.groups),
+            ConsumerGroupApis(self.groups, lambda: self.view.features.level(GROUP_VERSION)),
             GroupOffsetApis(self.groups, topics, self._verifier),
             TransactionApis(self.transactions, self.groups, topics, ids, self._marker_appends, self._ground.clock),
+            FeatureApis(self.store, self.view, self.identity),
             UnsupportedApis(self._refused),
         )
         handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
@@ -463,11 +466,23 @@ class Node:
         most, peers = config.fetch_max_bytes, self.peers
         if counted is not None:
             return counted.dispatch(
-                topics, sessions, offload, handlers, max_bytes=most, peers=peers, verifier=self._verifier
+                topics,
+                sessions,
+                offload,
+                handlers,
+                max_bytes=most,
+                peers=peers,
+                verifier=self._verifier,
+                features=self._features,
             )
         hints = None if peers is None else peers.hints
         fetch = Fetch(topics, sessions, offload, max_bytes=most, peers=peers)
-        return Dispatch(Produce(topics, hints, self._verifier), fetch, handlers, offload)
+        return Dispatch(Produce(topics, hints, self._verifier), fetch, handlers, offload, self._features)
+
+    def _features(self) -> Features:
+        """For ApiVersions."""
+        finalized = self.view.features
+        return Features(SUPPORTED, finalized.levels, finalized.epoch)
 
     def _refused(self, context: RequestContext, why: str) -> None:
         self.quotas.refusals.log(context.client_host, context.listener, why, client_id=context.client_id)

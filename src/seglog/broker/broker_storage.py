@@ -20,6 +20,7 @@ from seglog.broker.ground import BrokerGround
 from seglog.broker.known_producers import first_free_block
 from seglog.cluster.backup import PRODUCER_IDS
 from seglog.cluster.embedded_store import EmbeddedStore
+from seglog.cluster.features import FEATURES, FinalizedFeatures, encode_features, highest_levels
 from seglog.cluster.formats import FORMAT, OURS
 from seglog.cluster.generation import check_store, names_to_check
 from seglog.cluster.store import (
@@ -42,7 +43,7 @@ from seglog.storage.formats.paths import FORMER_STORE, STORE
 
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"
-_LASTING: Final = ("config", PRODUCER_IDS)
+_LASTING: Final = ("config", FEATURES, PRODUCER_IDS)
 """Names that the store of a broker without a cluster keeps on disk; it derives the others from the directory."""
 _FIRST_START_PATIENCE_MS: Final = 18_000
 """How long a store may take to answer at the first start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
@@ -225,4 +226,8 @@ class StorageOpener:
 async def _found_cluster(store: MetadataStore, cluster_id: str) -> None:
     """Begin a cluster in a store that has none. `NameExistsError`."""
     identity = json.dumps({"cluster.id": cluster_id}).encode()
-    await store.commit([Change(_CLUSTER, identity, MISSING), Change(FORMAT, b"%d" % OURS.high, MISSING)])
+    steps = [Change(_CLUSTER, identity, MISSING), Change(FORMAT, b"%d" % OURS.high, MISSING)]
+    if await store.get(FEATURES) is None:  # a broker without a cluster keeps its levels
+        levels = highest_levels(()) or {}
+        steps.append(Change(FEATURES, encode_features(FinalizedFeatures(epoch=1, levels=levels)), MISSING))
+    await store.commit(steps)

@@ -19,7 +19,7 @@ from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 from seglog.net.connection import ClientConnection, Reply
 from seglog.net.pending_replies import PendingReply
-from seglog.protocol.api_versions import read_api_versions, write_api_versions
+from seglog.protocol.api_versions import Features, read_api_versions, write_api_versions
 from seglog.protocol.apis import APIS, ApiKey, name_of
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.framing import RequestHeader, frame_response, read_header
@@ -57,9 +57,18 @@ def frame_limits(socket_request_max_bytes: int) -> Callable[[memoryview], int]:
 
 
 class Dispatch:
-    """Answers frames: Produce and Fetch by hand, all other APIs through their handlers."""
+    """Answers frames: Produce, Fetch and ApiVersions by hand, all other APIs through their handlers. ``features``
+    returns those that the broker supports and the cluster has finalized."""
 
-    def __init__(self, produce: Produce, fetch: Fetch, handlers: Mapping[int, ApiHandler], offload: Offload) -> None:
+    def __init__(
+        self,
+        produce: Produce,
+        fetch: Fetch,
+        handlers: Mapping[int, ApiHandler],
+        offload: Offload,
+        features: Callable[[], Features] = Features,
+    ) -> None:
+        self._features = features
         self._produce = produce
         self._fetch = fetch
         self._handlers = handlers
@@ -88,7 +97,7 @@ class Dispatch:
         if not api.served <= version <= api.high:
             return _unsupported(header)
         if key == _API_VERSIONS:
-            return _framed_body(header, api_versions(version, frame, body))
+            return _framed_body(header, api_versions(version, frame, body, self._features()))
         context = _new(RequestContext, (key, version, client_id or "", connection.peer, connection.listener, ANONYMOUS))
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)
@@ -224,11 +233,11 @@ _SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 """A client name or version that KIP-511 allows."""
 
 
-def api_versions(version: int, frame: memoryview, body: int) -> bytes:
+def api_versions(version: int, frame: memoryview, body: int, features: Features) -> bytes:
     software = read_api_versions(version, frame, body)
     if software is not None and not all(_SOFTWARE.fullmatch(text) for text in software):
         return write_api_versions(version, ErrorCode.INVALID_REQUEST, with_apis=False)
-    return write_api_versions(version)
+    return write_api_versions(version, features=features)
 
 
 def unknown_version() -> bytes:

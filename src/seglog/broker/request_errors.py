@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seglog.broker.cluster_peers import LeaderHints
@@ -15,6 +15,7 @@ from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import Topics
 from seglog.broker.transaction_verification import TransactionVerifier
+from seglog.protocol.api_versions import Features
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import Message
 from seglog.protocol.produce import TopicAnswer
@@ -42,6 +43,7 @@ class RequestErrors:
         max_bytes: int,
         peers: ClusterPeers | None = None,
         verifier: TransactionVerifier | None = None,
+        features: Callable[[], Features],
     ) -> Dispatch:
         """A `Dispatch` that counts the errors of its responses."""
         return Dispatch(
@@ -49,6 +51,7 @@ class RequestErrors:
             _Fetch(topics, sessions, offload, self.counts[ApiKey.FETCH], max_bytes=max_bytes, peers=peers),
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
             offload,
+            features,
         )
 
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from seglog.cluster.features import FEATURES, NO_FEATURES, FinalizedFeatures, decode_features
 from seglog.cluster.mirror import Mirror
 from seglog.cluster.model import (
     BROKERS,
@@ -65,6 +66,7 @@ class Changes(NamedTuple):
     controller: bool = False
     deletions: frozenset[UUID] = frozenset()
     generation: bool = False
+    features: bool = False
 
 
 class NamedValue(NamedTuple):
@@ -105,6 +107,7 @@ class ClusterView:
     def __init__(self, store: MetadataStore, rules: Callable[[TopicState], TopicRules]) -> None:
         self.listeners: list[Callable[[Changes], None]] = []
         self.controller: ControllerRegistration | None = None
+        self.features: FinalizedFeatures = NO_FEATURES
         self.generation = -1
         self.went_back_to: int | None = None
         self._rules = rules
@@ -202,7 +205,7 @@ class ClusterView:
         topics: set[str] = set()
         partitions: set[tuple[UUID, int]] = set()
         configs: set[str] = set()
-        is_controller = False
+        is_controller = is_features = False
         for name in names:
             value = self._mirror.values.get(name)
             kind, _, rest = name.partition("/")
@@ -223,6 +226,9 @@ class ClusterView:
                     deletions.add(self._take_tombstone(name, value))
                 elif kind == GENERATION:
                     is_generation = True
+                elif name == FEATURES:
+                    self.features = decode_features(value and value.value)
+                    is_features = True
             except InvalidStateError as error:
                 self._pass_over(name, value, error)
                 continue
@@ -236,6 +242,7 @@ class ClusterView:
             is_controller,
             frozenset(deletions),
             is_generation,
+            is_features,
         )
         if changes != Changes():
             self._tell(changes)

@@ -24,6 +24,7 @@ from seglog.cluster.cluster_view import (
     encode_controller,
 )
 from seglog.cluster.controller_decisions import PartitionDecision, all_keys, balance, decide
+from seglog.cluster.features import FEATURES, finalize_missing
 from seglog.cluster.membership import Membership, count
 from seglog.cluster.model import (
     GENERATION,
@@ -158,6 +159,8 @@ class Controller:
             return _LOOK_SECONDS
         elif self.epoch != seen.epoch:
             await self._take_over(me, seen)
+        if not self._view.features.epoch:
+            await self._finalize_features()
         await self._act()
         return await self._balance()
 
@@ -212,6 +215,13 @@ class Controller:
             raise _OverError
 
     # Deciding
+
+    async def _finalize_features(self) -> None:
+        """A store of an older release, or a rebuilt one, has no features yet."""
+        written = await finalize_missing(self._store)
+        if written is not None:
+            self._view.note(FEATURES, *written)
+            _log.info("features are finalized: %s", dict(self._view.features.levels))
 
     async def _act(self) -> None:
         """Decide about everything that has changed, and write the decisions. What cannot be written is decided

@@ -17,12 +17,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from seglog.cluster.cluster_view import Changes, ClusterView
+from seglog.cluster.features import FEATURES, SUPPORTED, check_registration, decode_features
 from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, OURS, Formats, check_format, encode_formats, speaks_name
 from seglog.cluster.model import (
     GENERATION,
     BrokerRegistration,
     InvalidStateError,
     Member,
+    VersionRange,
     broker_name,
     decode_broker,
     encode,
@@ -60,13 +62,14 @@ class NodeIdTakenError(StoreError):
 
 class BrokerInfo(NamedTuple):
     """The registration of this broker. ``listeners``: addresses by listener name; ``directories``: the ids of its log
-    directories; ``formats``: those that its release speaks."""
+    directories; ``formats`` and ``features``: those of its release."""
 
     node_id: int
     listeners: Mapping[str, str]
     rack: str | None
     directories: tuple[str, ...]
     formats: Formats = OURS
+    features: Mapping[str, VersionRange] = SUPPORTED
 
 
 class SessionListener(Protocol):
@@ -123,6 +126,7 @@ class Membership:
             rack=registration.rack,
             directories=registration.directories,
             reports=True,
+            features=registration.features,
         )
         """The registration that the store should have; its epochs are those of the last registration."""
         self._is_written = True
@@ -209,11 +213,13 @@ class Membership:
         return True
 
     async def _enter(self, session: StoreSession) -> bytes | None:
-        """Commit the registration and return it; None if it is gone again. Raises `FormatError`."""
+        """Commit the registration and return it; None if it is gone again. Raises `FormatError` and `FeatureError`."""
         speaks = speaks_name(self._wanted.node_id)
         while True:
-            names = [BROKER_EPOCHS, self._epoch_name, self._name, FORMAT, speaks, GENERATION]
+            names = [BROKER_EPOCHS, self._epoch_name, self._name, FORMAT, speaks, GENERATION, FEATURES]
             found = await self._store.get_many(names)
+            features = found.get(FEATURES)
+            check_registration(decode_features(features and features.value), self._wanted.features)
             counter, former = found.get(BROKER_EPOCHS), found.get(self._name)
             epoch = count(BROKER_EPOCHS, counter) + 1
             steps: list[CommitStep] = [

@@ -5,6 +5,7 @@ Each of these is one value in the metadata store, as JSON with a format version:
     brokers/<node id>                  BrokerRegistration, deleted with the broker's session
     topics/<name>                      TopicState; replicas are chosen when the topic is created or grown
     partitions/<topic id>/<number>     PartitionState, changed only by compare-and-set
+    features                           see `seglog.cluster.features`
     deleted/<topic id>/<node id>       the name of a deleted topic, for a broker that may have replicas of it
     strays/<node id>                   the number of a broker's strays, and their bytes
     generation, generation/base        see `generation_of`
@@ -117,6 +118,23 @@ _REASONS: Final[Mapping[ElectionKind, str]] = {
 }
 
 
+class VersionRange(NamedTuple):
+    """The lowest and the highest level of a feature that a broker supports.
+
+    >>> 1 in VersionRange(0, 2), str(VersionRange(0, 2)), str(VersionRange(1, 1))
+    (True, '0-2', '1')
+    """
+
+    low: int
+    high: int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.low <= level <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low}-{self.high}" if self.low != self.high else f"{self.low}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
     """A registered broker. ``epoch`` counts the registrations of the whole cluster, so each one is unique.
@@ -138,6 +156,8 @@ class BrokerRegistration:
     """Partitions, by `offline_name`, that it cannot serve because their log directory has failed (KIP-112)."""
     reports: bool = False
     """Whether it reports `Evidence`; an older seglog does not."""
+    features: Mapping[str, VersionRange] = field(default_factory=dict)
+    """The features that it supports (KIP-584); an older seglog names none."""
 
     def has_kept(self, member: Member) -> bool:
         """Whether a replica of this broker that had everything as ``member`` still has it."""
@@ -367,6 +387,7 @@ def decode_broker(name: str, data: bytes) -> BrokerRegistration:
                 **{one.name: told[one.name] for one in fields(BrokerRegistration) if one.name in told},
                 "directories": tuple(told["directories"]),
                 "offline": tuple(told.get("offline", ())),
+                "features": {name: VersionRange(*found) for name, found in told.get("features", {}).items()},
             }
         ),
     )

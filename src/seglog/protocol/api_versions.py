@@ -3,9 +3,9 @@ other messages."""
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Mapping
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS, ApiKey
@@ -17,18 +17,23 @@ _ROWS: Final = [_ROW.pack(api.key, api.low, api.high) for api in APIS.values()]
 _THROTTLED_SINCE: Final = 1
 _NO_TIME: Final = bytes(4)
 _NO_TAGS: Final = b"\0"
-TRANSACTION_VERSION: Final = 2
-"""The highest ``transaction.version`` that is served (KIP-890)."""
-_NAME: Final = b"\x14transaction.version"
-_SUPPORTED: Final = b"\x02" + _NAME + struct.pack(">hh", 0, TRANSACTION_VERSION) + _NO_TAGS
-_FINALIZED: Final = b"\x02" + _NAME + struct.pack(">hh", TRANSACTION_VERSION, TRANSACTION_VERSION) + _NO_TAGS
-_FEATURES: Final = b"".join(
-    (
-        b"\x03",  # three tagged fields: what is supported, the epoch, and what is finalized (KIP-584)
-        *(bytes((tag, len(data))) + data for tag, data in enumerate((_SUPPORTED, bytes(8), _FINALIZED))),
-    )
-)
+_LEVELS: Final = Struct(">hh")
+_EPOCH: Final = Struct(">q")
+_LEVEL_0_SINCE: Final = 4
+"""Older clients take a supported level of 0 for an error (KAFKA-17011)."""
 _Software = tuple[str, str]
+
+
+class Features(NamedTuple):
+    """What a broker supports, by name the lowest and the highest level, and what its cluster has finalized (KIP-584).
+    ``epoch`` is -1 if nothing is known of the cluster."""
+
+    supported: Mapping[str, tuple[int, int]] = {}
+    finalized: Mapping[str, int] = {}
+    epoch: int = -1
+
+
+NO_FEATURES: Final = Features()
 
 
 def read_api_versions(version: int, data: bytes | bytearray | memoryview, position: int) -> _Software | None:
@@ -43,8 +48,10 @@ def read_api_versions(version: int, data: bytes | bytearray | memoryview, positi
     return name, software_version
 
 
-def write_api_versions(version: int, error_code: int = 0, *, with_apis: bool = True) -> bytes:
-    """The response's body: all APIs, and the finalized `transaction.version`.
+def write_api_versions(
+    version: int, error_code: int = 0, *, with_apis: bool = True, features: Features = NO_FEATURES
+) -> bytes:
+    """The response's body: all APIs, and the features in versions that have them.
 
     >>> write_api_versions(0, 35, with_apis=False).hex()
     '002300000000'
@@ -55,4 +62,24 @@ def write_api_versions(version: int, error_code: int = 0, *, with_apis: bool = T
         time = _NO_TIME if version >= _THROTTLED_SINCE else b""
         return code + len(rows).to_bytes(4, "big") + b"".join(rows) + time
     table = b"".join(row + _NO_TAGS for row in rows)
-    return code + uvarint(len(rows) + 1) + table + _NO_TIME + (_FEATURES if with_apis else _NO_TAGS)
+    return code + uvarint(len(rows) + 1) + table + _NO_TIME + _tags(version, features)
+
+
+def _tags(version: int, features: Features) -> bytes:
+    """Tagged fields 0 to 2: what is supported, the epoch, and what is finalized. Empty ones are left out."""
+    supported = {name: range_ for name, range_ in features.supported.items() if range_[0] or version >= _LEVEL_0_SINCE}
+    finalized = {name: (level, level) for name, level in features.finalized.items()}
+    epoch = _EPOCH.pack(features.epoch) if features.epoch >= 0 else b""
+    fields = enumerate((_levels(supported), epoch, _levels(finalized)))
+    tags = [uvarint(tag) + uvarint(len(data)) + data for tag, data in fields if data]
+    return uvarint(len(tags)) + b"".join(tags)
+
+
+def _levels(features: Mapping[str, tuple[int, int]]) -> bytes:
+    if not features:
+        return b""
+    rows = [
+        uvarint(len(name) + 1) + name.encode() + _LEVELS.pack(low, high) + _NO_TAGS
+        for name, (low, high) in features.items()
+    ]
+    return uvarint(len(rows) + 1) + b"".join(rows)

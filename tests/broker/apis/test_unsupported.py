@@ -11,7 +11,6 @@ from seglog.protocol.message_reader import Message
 from tests.broker.broker_thread import Wire
 
 MEMBER = "A" * 22
-FEATURE = {"feature": "group.version", "max_version_level": 1, "allow_downgrade": False, "upgrade_type": 1}
 ACL = {
     "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
     "operation": 2, "permission_type": 3,
@@ -60,7 +59,6 @@ CASES: list[tuple[ApiKey, dict[str, object], Any, list[int]]] = [
         lambda a: [one.error_code for one in a.results],
         [35],
     ),
-    (ApiKey.UPDATE_FEATURES, {"timeout": 1000, "feature_updates": [FEATURE]}, whole, [95]),
     (ApiKey.SHARE_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
     (ApiKey.SHARE_GROUP_DESCRIBE, {"group_ids": ["g"]}, lambda a: [one.error_code for one in a.groups], [35]),
     (ApiKey.SHARE_FETCH, GROUP_OF, whole, [35]),
@@ -82,12 +80,6 @@ def test_what_is_not_supported_is_answered_with_an_error(
     wire: Wire, key: ApiKey, contents: dict[str, object], codes: Any, expected: list[int]
 ) -> None:
     assert codes(wire.ask(key, APIS[key].high, **contents)) == expected
-
-
-def test_older_versions_of_update_features_have_an_error_for_each(wire: Wire) -> None:
-    feature = {"feature": "group.version", "max_version_level": 1, "allow_downgrade": False}
-    answer = wire.ask(ApiKey.UPDATE_FEATURES, 0, timeout=1000, feature_updates=[feature])
-    assert [(one.feature, one.error_code) for one in answer.results] == [("group.version", 95)]
 
 
 def test_states_of_transactions_that_are_not_known_are_named(wire: Wire) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -33,10 +33,12 @@ _ZERO: Final = UUID(int=0)
 
 
 class ConsumerGroupApis:
-    """Answers members of consumer groups, and administrators that describe them."""
+    """Answers members of consumer groups, and administrators that describe them. With ``group.version`` 0 there are no
+    such groups."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, group_version: Callable[[], int]) -> None:
         self._coordinator = coordinator
+        self._group_version = group_version
 
     def handlers(self) -> Mapping[int, ApiHandler]:
         return {
@@ -45,6 +47,8 @@ class ConsumerGroupApis:
         }
 
     async def heartbeat(self, request: Message, context: RequestContext) -> Answer:
+        if not self._group_version():
+            return {"error_code": int(ErrorCode.UNSUPPORTED_VERSION)}
         try:
             assignors = self._coordinator.rules(request.group_id).assignors
             _check_heartbeat(request, context.version, assignors)
@@ -67,8 +71,11 @@ class ConsumerGroupApis:
 
     def describe(self, request: Message, _: RequestContext) -> Answer:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-        groups = []
+        groups: list[dict[str, Any]] = []
         for group_id in request.group_ids:
+            if not self._group_version():
+                groups.append({"group_id": group_id, "error_code": int(ErrorCode.UNSUPPORTED_VERSION)})
+                continue
             if not group_id:
                 groups.append({"group_id": group_id, "error_code": int(ErrorCode.INVALID_GROUP_ID)})
                 continue

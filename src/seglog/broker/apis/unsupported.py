@@ -18,7 +18,6 @@ from seglog.protocol.messages import Message
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
 _NO_SASL: Final = "seglog has no SASL: set security.protocol=PLAINTEXT"
 _NO_QUOTAS: Final = "seglog has no quotas"
-_NO_FEATURE: Final = "seglog has no features that can be changed"
 _GROUP_KINDS: Final[Mapping[ApiKey, str]] = {
     ApiKey.SHARE_GROUP_HEARTBEAT: "seglog has no share groups",
     ApiKey.SHARE_FETCH: "seglog has no share groups",
@@ -48,7 +47,6 @@ class UnsupportedApis:
             ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_credentials,
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
-            ApiKey.UPDATE_FEATURES: _update_features,
             **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
             ApiKey.SHARE_GROUP_DESCRIBE: _describe_groups,
             ApiKey.SHARE_ACKNOWLEDGE: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
@@ -99,9 +97,3 @@ def _describe_credentials(request: Message, _: RequestContext) -> Answer:
 def _alter_credentials(request: Message, _: RequestContext) -> Answer:
     users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
     return {"results": [{"user": user, **_failed(ErrorCode.UNSUPPORTED_VERSION, _NO_SASL)} for user in users]}
-
-
-def _update_features(request: Message, _: RequestContext) -> Answer:
-    failed = _failed(ErrorCode.INVALID_UPDATE_VERSION, _NO_FEATURE)
-    # Version 2 has one error for all, the older ones have one for each.
-    return {**failed, "results": [{"feature": one.feature, **failed} for one in request.feature_updates]}
