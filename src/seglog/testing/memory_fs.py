@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from seglog.core.clock import Clock, SystemClock
@@ -19,6 +20,12 @@ from seglog.core.types import MAX_INT64, Buffer
 from seglog.testing.memory_disk import MemoryDirectory, MemoryInode, NameChange, perform, tree_after_crash
 
 _TAKE_ROOM: Final = frozenset({"pwrite", "truncate", "resize", "open", "map", "write", "allocate", "rename", "mkdir"})
+
+
+@lru_cache(maxsize=4096)  # tests with a crash at every change of a disk name the same files again and again
+def _parts(path: str) -> tuple[str, ...]:
+    """The names on the way from the root."""
+    return tuple(part for part in posixpath.normpath("/" + path).split("/") if part)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,12 +166,12 @@ class MemoryFs:
 
     # The file system.
 
-    def _parts(self, path: str) -> list[str]:
-        return [part for part in posixpath.normpath("/" + path).split("/") if part]
-
     def _find(self, path: str) -> MemoryInode | MemoryDirectory:
+        return self._walk(_parts(path), path)
+
+    def _walk(self, parts: tuple[str, ...], path: str) -> MemoryInode | MemoryDirectory:
         node: MemoryInode | MemoryDirectory = self._root
-        for part in self._parts(path):
+        for part in parts:
             if not isinstance(node, MemoryDirectory):
                 raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
             if part not in node.entries:
@@ -173,7 +180,10 @@ class MemoryFs:
         return node
 
     def _find_directory(self, path: str) -> MemoryDirectory:
-        node = self._find(path)
+        return self._directory(_parts(path), path)
+
+    def _directory(self, parts: tuple[str, ...], path: str) -> MemoryDirectory:
+        node = self._walk(parts, path)
         if not isinstance(node, MemoryDirectory):
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return node
@@ -193,10 +203,10 @@ class MemoryFs:
         return node
 
     def _parent(self, path: str) -> tuple[MemoryDirectory, str]:
-        parts = self._parts(path)
+        parts = _parts(path)
         if not parts:
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
-        return self._find_directory("/".join(parts[:-1])), parts[-1]
+        return self._directory(parts[:-1], path), parts[-1]
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
         with self.mutex:

@@ -14,11 +14,13 @@ from seglog.storage.adopt import InputMark, Intake, collect_orphans, read_ledger
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.dir_health import Inline
 from seglog.testing import Call, CrashFs, MemoryFs, SimulatedCrash
-from tests.cases import case
+from tests.cases import case, is_long
 from tests.storage.adopt.adopting import DIR, SMALL, Texts, damage, found, open_dir, run_job, texts
 
 OUTCOMES: Final = 1
 """What the disk may have forgotten, tried for each place of a power cut."""
+STEP: Final = 3 if is_long() else 8
+"""Changes from one death of the process to the next."""
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 BEFORE: Final[Texts] = {A: texts("old", 7), B: [], C: texts("old", 50)}
 JOBS: Final[Sequence[Sequence[Texts]]] = [
@@ -74,8 +76,9 @@ def life(fs: Fs) -> None:
             run_job(directory, job, job=f"job-{version}", version=version, intake=intake(version))
 
 
-def try_again(fs: Fs, *, verified: bool = True) -> None:
-    """Open what a crash has left: some jobs are there, whole. Then all are tried again, as Spark does."""
+def try_again(fs: Fs, *, verified: bool = True, retried: bool = True) -> None:
+    """Open what a crash has left: some jobs are there, whole. Then all are tried again, as Spark does, if ``retried``;
+    the files are ``verified``."""
     with open_dir(fs) as directory:
         here = contents(directory)
         adopted = [jobs for jobs in range(len(JOBS) + 1) if here == expected(jobs)]
@@ -83,18 +86,25 @@ def try_again(fs: Fs, *, verified: bool = True) -> None:
         assert not fs.exists(f"{DIR}/seglog.adopt")
         mark = read_ledger(fs, DIR).input("a", "/in")
         assert (0 if mark is None else mark.position) == 100 * adopted[0]
-        collect_orphans(directory)
-        for version, job in enumerate(JOBS):
-            again = run_job(directory, job, job=f"job-{version}-again", version=version, intake=intake(version))
-            assert again.already == (version < adopted[0])
-        assert contents(directory) == expected(len(JOBS))
-        for partition in BEFORE:
-            staging = f"{DIR}/{partition}/.seglog/staging"
-            assert not fs.exists(staging) or fs.listdir(staging) == []
+        if retried:
+            _retry(directory, adopted[0])
     assert not verified or damage(fs) == []
 
 
+def _retry(directory: LogDir, adopted: int) -> None:
+    """Run all jobs once more, of which so many are adopted."""
+    collect_orphans(directory)
+    for version, job in enumerate(JOBS):
+        again = run_job(directory, job, job=f"job-{version}-again", version=version, intake=intake(version))
+        assert again.already == (version < adopted)
+    assert contents(directory) == expected(len(JOBS))
+    for partition in BEFORE:
+        staging = f"{DIR}/{partition}/.seglog/staging"
+        assert not directory.fs.exists(staging) or directory.fs.listdir(staging) == []
+
+
 def test_a_power_cut_at_every_change_of_the_disk() -> None:
+    """After every third one the jobs are tried again; in `make test-long` after each."""
     disk = MemoryFs()
     before(disk)
 
@@ -102,7 +112,7 @@ def test_a_power_cut_at_every_change_of_the_disk() -> None:
         for outcome in range(OUTCOMES):
             case()
             left = disk.after_crash(random.Random(call.number * OUTCOMES + outcome))
-            try_again(left, verified=(call.number + outcome) % 4 == 0)
+            try_again(left, verified=call.number % 4 == 0, retried=is_long() or call.number % 3 == 0)
 
     crashing = CrashFs(disk, before_change=cut)
     life(crashing)
@@ -112,10 +122,10 @@ def test_a_power_cut_at_every_change_of_the_disk() -> None:
 
 @pytest.mark.parametrize("torn", [0.0, 0.5])
 def test_the_process_dies_in_the_middle_of_a_change(torn: float) -> None:
-    """At a third of the changes, another one for each kind; and once more while the next start completes the rest."""
+    """At some of the changes, others for each kind; and once more while the next start completes the rest."""
     number, ended = 1 if torn else 2, False
     while not ended:
-        number += 3
+        number += STEP
         case()
         disk = MemoryFs()
         before(disk)
