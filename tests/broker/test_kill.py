@@ -12,18 +12,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import settings
 
 from seglog.protocol.apis import ApiKey
 from seglog.storage.directory.log_dir import LogDir
 from tests.broker.broker_thread import Wire
 from tests.broker.kill_load import SECONDS, Load, Told
 from tests.broker.python_clients import AdminClient, NewTopic
-from tests.cases import case
+from tests.cases import case, is_long
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.memory import directory_in_memory
 
-KILLS = 100 if settings.default is not None and settings.default.max_examples > 1000 else 6
+KILLS = 100 if is_long() else 4
 """In `make test-long` and else."""
 TOPICS = {"plain": 3, "each": 2}
 FLUSH_EACH = {"each": {"flush.messages": "1"}}
