@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests import golden
 from tests.broker.broker_thread import RunningNode, Wire
 from tests.kit import transaction_states as states
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.transaction_states import LeftTransaction
 
 
-def test_the_next_broker_finishes_what_is_decided_and_what_has_timed_out(tmp_path: Path) -> None:
+def test_the_next_broker_finishes_what_a_killed_one_has_left(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with RunningNode(path, {**states.ONE_PARTITION, **states.EXPIRING}) as running, Wire(running.bootstrap) as wire:
-        expired = states.leave_expired(wire)
-    with BrokerProcess(path, {**states.ONE_PARTITION, **states.LEAVING}) as killed, Wire(killed.bootstrap) as wire:
-        left = states.leave_all(wire)
-        killed.kill()
-    states.rewind(path, left)
+    brokers = [BrokerProcess(path, {**states.ONE_PARTITION, **more}) for more in (states.EXPIRING, states.LEAVING)]
+    left, expired = states.leave(brokers, path)
+    _check(path, left, expired)
+
+
+def test_a_broker_finishes_what_kafka_has_left(tmp_path: Path) -> None:
+    root = golden.unpack_transactions(tmp_path)
+    _check(golden.log_dir(root), *golden.left_transactions(root))
+
+
+def _check(path: Path, left: Sequence[LeftTransaction], expired: int) -> None:
     with RunningNode(path, {**states.ONE_PARTITION, **states.FINISHING}) as running, Wire(running.bootstrap) as wire:
-        states.check_finished(wire, left, expired)
+        states.check_finished(wire, left)
+        states.check_new_ids(wire, left, expired)

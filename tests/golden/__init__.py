@@ -13,21 +13,26 @@ from typing import Literal
 
 from tests.kafka.jars import KafkaVersion
 from tests.kafka.records import ConsumedRecord, parse_consumed
+from tests.kit.transaction_states import LeftTransaction
 
 __all__ = [
     "ARCHIVES",
+    "TRANSACTIONS",
     "GoldenTopic",
     "archive_name",
     "directories",
     "dump_text",
     "expected_records",
+    "left_transactions",
     "log_dir",
     "partitions",
     "topics",
     "unpack",
+    "unpack_transactions",
 ]
 
 ARCHIVES = Path(__file__).parent
+TRANSACTIONS = "kafka-4.3.0-transactions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,21 @@ def unpack(tmp_path: Path, version: KafkaVersion) -> Path:
     with tarfile.open(ARCHIVES / f"{archive_name(version)}.tar.xz") as tar:
         tar.extractall(tmp_path, filter="data")
     return tmp_path / archive_name(version)
+
+
+def unpack_transactions(tmp_path: Path) -> Path:
+    """Unpack the directory with a transaction in each state and return its root, for `log_dir` and
+    `left_transactions`."""
+    with tarfile.open(ARCHIVES / f"{TRANSACTIONS}.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    return tmp_path / TRANSACTIONS
+
+
+def left_transactions(root: Path) -> tuple[list[LeftTransaction], int]:
+    """The transactions that Kafka had when it was killed, and the producer id of a transactional id that it had
+    deleted."""
+    described = json.loads((root / "expected" / "transactions.json").read_text(encoding="utf-8"))
+    return [LeftTransaction(**one) for one in described["left"]], described["expired"]
 
 
 def log_dir(root: Path) -> Path:

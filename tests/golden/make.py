@@ -1,4 +1,5 @@
-"""Makes the golden directories with real Kafka: `python -m tests.golden.make [4.3.0] [2.8.2]` from the root.
+"""Makes the golden directories with real Kafka: `python -m tests.golden.make [4.3.0] [2.8.2] [transactions]` from the
+root.
 
 Takes about a minute. Records are the same on every run; cluster and topic ids, LogAppendTime, markers' timestamps, and
 where the cleaner's rounds fell are not, so a new set is a new commit of both archives and never a test's business.
@@ -14,11 +15,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.golden import ARCHIVES, archive_name
+from tests.golden import ARCHIVES, TRANSACTIONS, archive_name
 from tests.golden import scenes as do
 from tests.golden.recipes import CURRENT_TOPICS, OLD_TOPICS, Topic
 from tests.kafka import CURRENT, OLD, KafkaNode, ZkKafkaNode
 from tests.kafka.tools import Isolation, consume_text, delete_records, dump_many, produce
+from tests.kit import transaction_states as states
+from tests.kit.ports import free_port
 
 _TAR_SECONDS = 1_700_000_000
 _DECODERS: Mapping[str, str] = {
@@ -36,12 +39,15 @@ _FAST_HOUSEKEEPING = {
 
 
 def main(versions: Sequence[str]) -> None:
-    for version in versions or (CURRENT, OLD):
+    for version in versions or (CURRENT, OLD, "transactions"):
         with tempfile.TemporaryDirectory() as scratch:
-            root = Path(scratch) / archive_name(CURRENT if version == CURRENT else OLD)
+            name = TRANSACTIONS if version == "transactions" else archive_name(CURRENT if version == CURRENT else OLD)
+            root = Path(scratch) / name
             (root / "expected").mkdir(parents=True)
             if version == CURRENT:
                 _make_current(Path(scratch) / "node", root)
+            elif version == "transactions":
+                _make_transactions(Path(scratch) / "node", root)
             else:
                 _make_old(Path(scratch) / "node", root)
             size = _pack(root, ARCHIVES / f"{root.name}.tar.xz")
@@ -83,6 +89,20 @@ def _make_old(scratch: Path, root: Path) -> None:
         _expect_records(node.bootstrap, root, OLD_TOPICS, ())
     _copy(node.log_dir, root, OLD_TOPICS, ())
     _expect_dumps(root)
+
+
+def _make_transactions(scratch: Path, root: Path) -> None:
+    """A directory as it is after a crash, but for `__cluster_metadata-0` and files that a start makes again."""
+    ports = free_port(), free_port()
+    nodes = [
+        KafkaNode(scratch, {"log.index.size.max.bytes": "4096", **more}, ports=ports)
+        for more in (states.EXPIRING, states.LEAVING)
+    ]
+    log_dir = nodes[0].log_dir
+    left, expired = states.leave(nodes, log_dir)
+    shutil.copytree(log_dir, root / "data", ignore=shutil.ignore_patterns(".lock", "__cluster_metadata-0"))
+    described = {"expired": expired, "left": [one._asdict() for one in left]}
+    (root / "expected" / "transactions.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
 
 
 def _expect_records(bootstrap: str, root: Path, topics: Sequence[Topic], internal: Sequence[str]) -> None:

@@ -8,9 +8,9 @@ logs are rewound to there after it was killed, as a crash would have left them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from seglog.coordinators.transactions.log_records import decode
 from seglog.protocol.apis import ApiKey
@@ -87,6 +87,36 @@ _PLANS: Final = (
 )
 
 
+class Stoppable(Protocol):
+    """A broker in a process of its own."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def leave(brokers: Sequence[Stoppable], log_dir: Path) -> tuple[list[LeftTransaction], int]:
+    """Run two brokers on one directory, with the settings `EXPIRING` and `LEAVING`, and kill the second one. Returns
+    the transactions, and the producer id of the deleted one."""
+    expiring, leaving = brokers
+    expiring.start()
+    try:
+        with Wire(expiring.bootstrap) as wire:
+            expired = leave_expired(wire)
+    finally:
+        expiring.stop()
+    leaving.start()
+    try:
+        with Wire(leaving.bootstrap) as wire:
+            left = leave_all(wire)
+    finally:
+        leaving.kill()
+    rewind(log_dir, left)
+    return left, expired
+
+
 def leave_expired(wire: Wire) -> int:
     """A transactional id that is deleted again; its producer id."""
     expired = TransactionalProducer(wire, EXPIRED)
@@ -118,14 +148,15 @@ def leave_all(wire: Wire) -> list[LeftTransaction]:
 
 def _begin(wire: Wire, state: str, plan: str, version: int) -> tuple[TransactionalProducer, str, str]:
     name = f"{(plan or state).lower()}-{version}"
-    wire.create_topic(f"topic-{name}")
+    topic = wire.create_topic(f"topic-{name}")
+    wait_until(lambda: fetch(wire, topic).error_code == 0, f"{topic} to have a leader")
     _commit_before(wire, name)
     timeout = _SHORT_MS if plan == "timed-out" else _LONG_MS
     producer = TransactionalProducer(wire, name, version, timeout)
     for _ in range(3 if state.startswith("Complete") else 0):  # some have had several epochs
         producer = TransactionalProducer(wire, name, version, timeout)
     if state != "Empty":
-        assert producer.send(f"topic-{name}", VALUE) == 0
+        assert producer.send(topic, VALUE) == 0
         _commit_within(wire, producer, version)
     return producer, state, plan
 
@@ -224,7 +255,7 @@ def _end_of(data: bytes) -> int:
 # Afterwards
 
 
-def check_finished(wire: Wire, left: Iterable[LeftTransaction], expired: int) -> None:
+def check_finished(wire: Wire, left: Iterable[LeftTransaction]) -> None:
     """Wait until the broker has finished what was decided and what has timed out; end the others; check all."""
     transactions = list(left)
     for one in transactions:
@@ -235,19 +266,23 @@ def check_finished(wire: Wire, left: Iterable[LeftTransaction], expired: int) ->
         _finish(wire, one)
     for one in transactions:
         _check(wire, one)
-    again = TransactionalProducer(wire, EXPIRED)
-    assert again.epoch == 0
-    assert again.producer_id not in {expired, *(one.producer_id for one in transactions)}
+    assert TransactionalProducer(wire, EXPIRED).epoch == 0
+
+
+def check_new_ids(wire: Wire, left: Iterable[LeftTransaction], expired: int) -> None:
+    """A new producer gets an id that none of the directory has had."""
+    answer = wire.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout=1000)
+    assert answer.producer_id > max(expired, *(one.producer_id for one in left))
 
 
 def _finish(wire: Wire, one: LeftTransaction) -> None:
     if one.plan == "continued":
-        assert _offset(wire, one, stable=True) == (-1, UNSTABLE)
+        wait_until(lambda: _offset(wire, one, stable=True) == (-1, UNSTABLE), f"{one.group} to be unstable")
         producer = _producer_of(wire, one)
         assert producer.produce(one.topic, b"more") == 0
         assert producer.end().error_code == 0
     elif one.plan == "replaced":
-        assert _offset(wire, one, stable=True) == (-1, UNSTABLE)
+        wait_until(lambda: _offset(wire, one, stable=True) == (-1, UNSTABLE), f"{one.group} to be unstable")
         producer = TransactionalProducer(wire, one.id, one.version)
         assert (producer.producer_id, producer.epoch) == (one.producer_id, one.epoch + 2)
         assert producer.send(one.topic, b"new") == 0
