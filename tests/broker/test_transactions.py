@@ -470,3 +470,41 @@ def test_aiokafkas_producer_commits_and_aborts(broker: RunningNode, topic: str) 
 
     asyncio.run(asyncio.wait_for(produce(), SECONDS))
     assert read_committed(broker.bootstrap, topic, 2) == [b"1", b"1"]
+
+
+def test_kafka_pythons_fenced_producer_fails(broker: RunningNode, topic: str) -> None:
+    """It left its transaction open, as after a crash: the next producer of its id aborts that."""
+    old, new = (kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=topic) for _ in range(2))
+    old.init_transactions()
+    old.begin_transaction()
+    old.send(topic, b"zombie", partition=0).get(SECONDS)
+    new.init_transactions()
+    with pytest.raises(kafka.errors.KafkaError):
+        old.commit_transaction()
+    new.begin_transaction()
+    new.send(topic, b"new", partition=0)
+    new.commit_transaction()
+    for producer in (old, new):
+        producer.close()
+    assert read_committed(broker.bootstrap, topic, 1) == [b"new"]
+
+
+def test_aiokafkas_fenced_producer_fails(broker: RunningNode, topic: str) -> None:
+    async def produce() -> None:
+        old, new = (
+            aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=topic) for _ in range(2)
+        )
+        await old.start()
+        await old.begin_transaction()
+        await old.send_and_wait(topic, b"zombie", partition=0)
+        await new.start()
+        with pytest.raises(aiokafka.errors.ProducerFenced):
+            await old.commit_transaction()
+        await new.begin_transaction()
+        await new.send(topic, b"new", partition=0)
+        await new.commit_transaction()
+        for producer in (old, new):
+            await producer.stop()
+
+    asyncio.run(asyncio.wait_for(produce(), SECONDS))
+    assert read_committed(broker.bootstrap, topic, 1) == [b"new"]
