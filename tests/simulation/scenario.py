@@ -28,6 +28,25 @@ LOOK_AT_GROUPS: Final = 16
 """Steps of the broker's after which its groups are looked at."""
 
 
+class CheckedMachine(Machine):
+    """The simulation checks the broker at each step, until it ``is_checked`` no more when it ends."""
+
+    def __init__(self, simulation: Simulation, *where: Any, **how: Any) -> None:
+        super().__init__(*where, **how)
+        self._simulation = simulation
+        self.is_checked = True
+
+    def on_up(self) -> None:
+        self._simulation.broker_up()
+
+    def on_step(self) -> None:
+        self._simulation.broker_stepped()
+
+    def on_down(self, left: str) -> None:
+        if self.is_checked:
+            self._simulation.broker_down(left)
+
+
 class Simulation:
     """`run` plays it to its end, or raises what went wrong: a `ViolationError`, or an error of the broker's own."""
 
@@ -45,16 +64,14 @@ class Simulation:
         self.seconds = rng.choice((3.0, 5.0, 8.0))
         self.pace = rng.choice((0.2, 0.5, 1.0))
         settings, thread_seconds = self._settings(), rng.choice(THREADS)
-        self.machine = Machine(
+        self.machine = CheckedMachine(
+            self,
             self.world,
             self.network,
             HOST,
             settings=settings,
             thread_seconds=lambda: self.world.between(*thread_seconds),
         )
-        self.machine.on_up = self._up
-        self.machine.on_step = self._step
-        self.machine.on_down = self._down
         self.clients: list[Client] = []
         self.is_healed = False
         self._steps = self._failed_life = 0
@@ -82,15 +99,15 @@ class Simulation:
 
     # What happens to the broker
 
-    def _up(self) -> None:
+    def broker_up(self) -> None:
         node = self.machine.node
         assert node is not None
         if self.truth.losses:
             self.truth.cut(node)
         self.truth.started(node)
-        self._step()
+        self.broker_stepped()
 
-    def _step(self) -> None:
+    def broker_stepped(self) -> None:
         assert self.machine.node is not None
         self._steps += 1
         self.truth.look(self.machine.node, groups=self._steps % LOOK_AT_GROUPS == 0)
@@ -106,7 +123,7 @@ class Simulation:
         if self.machine.is_running and self.machine.life == life:
             self.machine.kill()
 
-    def _down(self, left: str) -> None:
+    def broker_down(self, left: str) -> None:
         check(not self.machine.failures or "disk" in self.rates, f"the broker ended: {self.machine.failures[-1:]}")
         self.truth.lost(left)
         self.world.after(self.world.between(0.0, 0.4), self._start)
@@ -242,7 +259,7 @@ class Simulation:
         self._until(lambda: machine.is_up and not self._has_failed(), 30.0, "the broker runs, with a disk that works")
         before = {name: dict(records) for name, records in self.truth.records.items()}
         for _ in range(2):
-            machine.on_down = lambda _left: None
+            machine.is_checked = False
             machine.stop()
             self._until(lambda: not machine.is_running, 30.0, "the broker stops")
             verified = verify([DIRECTORY], fs=machine.disk, workers=1, fast=False)

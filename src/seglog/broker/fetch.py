@@ -295,7 +295,7 @@ class Fetch:
         for place in places:
             key, fetched = result.partitions[place]
             if fetched.records is not None and (partition := self._topics.partition(*key)) is not None:
-                partition.bytes_out += fetched.records.size
+                partition.sent(fetched.records.size)
             if hints is not None and fetched.error and (leader := hints.leader(*key, fetched.error)) is not None:
                 result.partitions[place] = key, fetched._replace(leader=leader)
                 leaders.append(leader)

@@ -82,6 +82,11 @@ class ConsumerFetchSession:
         self.partitions: dict[PartitionKey, FetchPartition] = {}
         self.known: dict[PartitionKey, KnownOffsets] = {}
 
+    def advance(self, now: float) -> None:
+        """An incremental request has come."""
+        self.epoch = 1 if self.epoch == MAX_INT32 else self.epoch + 1
+        self.last_used = now
+
     def update(self, wanted: Iterable[tuple[PartitionKey, FetchPartition]], forgotten: Iterable[PartitionKey]) -> None:
         for key, one in wanted:
             self.partitions[key] = one
@@ -134,8 +139,7 @@ class FetchSessionCache:
             raise InvalidFetchSessionEpochError(f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}")
         if has_ids != session.has_ids:
             raise FetchSessionTopicIdError(f"fetch session {session_id} has {'ids' if session.has_ids else 'names'}")
-        session.epoch = 1 if epoch == MAX_INT32 else epoch + 1
-        session.last_used = self._now()
+        session.advance(self._now())
         return session
 
     def update(

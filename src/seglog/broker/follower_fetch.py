@@ -53,11 +53,7 @@ class _SessionPartition:
         self.replica = replica
 
     def grown(self, size: int) -> None:
-        session = self.session
-        session.touched[self.key] = None
-        session.unread += size
-        if size and session.waiter is not None:
-            session.waiter.grown(size)
+        self.session.grown(self.key, size)
 
 
 class _FollowerSession:
@@ -65,6 +61,7 @@ class _FollowerSession:
     they have grown by ``unread`` bytes since they were read."""
 
     __slots__ = (
+        "_waiter",
         "answered_ms",
         "epoch",
         "heard",
@@ -73,7 +70,6 @@ class _FollowerSession:
         "swept_ms",
         "touched",
         "unread",
-        "waiter",
         "wanted",
         "watched",
     )  # fmt: skip
@@ -90,7 +86,7 @@ class _FollowerSession:
         self.touched: dict[PartitionKey, None] = {}
         self.unread = 0
         self.watched: dict[PartitionKey, _SessionPartition] = {}
-        self.waiter: GrowthWaiter | None = None
+        self._waiter: GrowthWaiter | None = None
 
     def update(
         self,
@@ -124,6 +120,30 @@ class _FollowerSession:
             watched.replica.followers.pop(watched, None)
             watched.replica.unfollowed(self.heard)
 
+    def advance(self) -> None:
+        """The next request of the session has come."""
+        self.epoch = 1 if self.epoch == MAX_INT32 else self.epoch + 1
+
+    def grown(self, key: PartitionKey, size: int) -> None:
+        self.touched[key] = None
+        self.unread += size
+        if size and self._waiter is not None:
+            self._waiter.grown(size)
+
+    def take_touched(self) -> dict[PartitionKey, None]:
+        """The touched partitions, which are read now."""
+        touched, self.touched, self.unread = self.touched, {}, 0
+        return touched
+
+    async def wait(self, waiter: GrowthWaiter) -> None:
+        """Wait for growth; a later request replaces this one as the one that waits."""
+        self._waiter = waiter
+        try:
+            await waiter.wait()
+        finally:
+            if self._waiter is waiter:
+                self._waiter = None
+
     def asked(self, now_ms: int) -> None:
         """Note a request. Twice a second, find logs whose start has moved: retention does not touch partitions."""
         self.heard.note(now_ms)
@@ -133,6 +153,10 @@ class _FollowerSession:
                 known = self.known.get(key)
                 if known is not None and known.log_start_offset != watched.replica.log.log_start_offset:
                     self.touched[key] = None
+
+    def answers(self, now_ms: int) -> None:
+        """A response is being written."""
+        self.answered_ms = now_ms
 
     def answered(self) -> None:
         """A session without an id ends with its request."""
@@ -209,7 +233,7 @@ class FollowerFetch:
             raise InvalidFetchSessionEpochError(
                 f"the fetch session of broker {follower.node_id} is at epoch {session.epoch}, not {head.session_epoch}"
             )
-        session.epoch = 1 if session.epoch == MAX_INT32 else session.epoch + 1
+        session.advance()
         return session
 
     def read(
@@ -263,8 +287,7 @@ class _Pass:
     def read(self) -> None:
         """Read the touched partitions."""
         session = self._session
-        touched, session.touched, session.unread = session.touched, {}, 0
-        for key in touched:
+        for key in session.take_touched():
             before = self._news.get(key)
             if before is not None and before.records is not None:
                 session.touched[key] = None  # it has its share of this response
@@ -282,20 +305,18 @@ class _Pass:
     async def wait(self, min_bytes: int, seconds: float) -> FetchAnswer:
         """The response, once there is something to read or the time is over."""
         session = self._session
-        waiter = session.waiter = GrowthWaiter(min_bytes - self.size, seconds)
+        waiter = GrowthWaiter(min_bytes - self.size, seconds)
         # Records may have come between the read and the wait.
         waiter.grown(MAX_INT32 if any(key not in self._news for key in session.touched) else session.unread)
         try:
-            await waiter.wait()
+            await session.wait(waiter)
             self.read()
             return self.answer()
         finally:
-            if session.waiter is waiter:
-                session.waiter = None
             session.answered()
 
     def answer(self) -> FetchAnswer:
-        self._session.answered_ms = self._fetch.now_ms()
+        self._session.answers(self._fetch.now_ms())
         topics: dict[UUID, list[FetchedPartition]] = {}
         for (topic, _), fetched in self._news.items():
             assert isinstance(topic, UUID)

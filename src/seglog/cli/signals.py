@@ -17,7 +17,11 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 class Termination:
     """Whether SIGTERM has arrived; work checks it between two steps, so that no step is left unfinished."""
 
-    has_come = False
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def note(self) -> None:
+        self.has_come = True
 
 
 @contextmanager
@@ -29,7 +33,7 @@ def note_termination(*, wanted: bool = True) -> Iterator[Termination]:
         return
 
     def note(*_: object) -> None:
-        found.has_come = True
+        found.note()
         signal.signal(signal.SIGTERM, before)
 
     before = signal.signal(signal.SIGTERM, note)

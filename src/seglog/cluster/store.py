@@ -206,7 +206,7 @@ class Watches:
         self._all.append(watch)
 
         def end() -> None:
-            watch.is_over = True
+            watch.end()
             if watch in self._all:
                 self._all.remove(watch)
 
@@ -221,21 +221,24 @@ class Watches:
 
     def end_all(self) -> None:
         for watch in self._all:
-            watch.is_over = True
+            watch.end()
         self._all.clear()
 
 
 class _Watch:
-    __slots__ = ("changed", "is_over", "name")
+    __slots__ = ("_changed", "_is_over", "name")
 
     def __init__(self, name: str, changed: WatchCallback) -> None:
         self.name = name
-        self.changed = changed
-        self.is_over = False
+        self._changed = changed
+        self._is_over = False
+
+    def end(self) -> None:
+        self._is_over = True
 
     def tell(self, names: frozenset[str] | None) -> None:
-        if not self.is_over:
-            self.changed(names)
+        if not self._is_over:
+            self._changed(names)
 
 
 def check_name(name: str) -> str:

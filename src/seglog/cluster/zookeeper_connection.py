@@ -121,8 +121,7 @@ class ZooKeeperConnection:
         # No limit on retries: the session's timeout ends them. Delays are in seconds.
         retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
         self._client = KazooClient(",".join(servers), timeout=timeout_ms / 1000, connection_retry=retry)
-        self._handler = _Handler(self._client, self._client._conn_retry.copy(), logger=self._client.logger)
-        self._handler.event = lambda path: self._in_loop(on_event, path)
+        self._handler = _Handler(self._client, lambda path: self._in_loop(on_event, path))
         self._client._connection = self._handler
         self._client.add_listener(self._state)
 
@@ -280,13 +279,16 @@ def _refused(index: int, error: KazooException) -> Exception:
 
 
 class _Handler(ConnectionHandler):
-    """kazoo's connection, which calls ``event`` for all watches and remembers the session timeout."""
+    """kazoo's connection, which calls ``event`` with the paths of all watches and remembers the session timeout."""
 
-    event: Callable[[str], None]
     session_seconds = 0.0
 
+    def __init__(self, client: KazooClient, event: Callable[[str], None]) -> None:
+        super().__init__(client, client._conn_retry.copy(), logger=client.logger)
+        self._event = event
+
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
-        self.event(Watch.deserialize(buffer, offset)[0].path)
+        self._event(Watch.deserialize(buffer, offset)[0].path)
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         read_ms, connect_ms = super()._connect(host, hostip, port)

@@ -45,6 +45,21 @@ class _Slot:
         self.is_made = False
         self.is_in_doubt = False
 
+    def next_stamp(self) -> bytes:
+        self.number += 1
+        return b"%d" % self.number
+
+    def made(self) -> None:
+        self.is_made = True
+
+    def sent(self) -> None:
+        self.is_in_doubt = True
+
+    def settled(self, *, is_gone: bool = False) -> None:
+        """No transaction is under way. ``is_gone``: the node has ended with its session."""
+        self.is_in_doubt = False
+        self.is_made = self.is_made and not is_gone
+
 
 class ZooKeeperWriter:
     """``connected`` waits for the connection. With an ``anchor``, a node that lasts as long as the session, nothing is
@@ -96,22 +111,21 @@ class ZooKeeperWriter:
                     self._free.append(slot)
 
     async def _commit(self, slot: _Slot, operations: Sequence[ZooKeeperOp]) -> list[int]:
-        slot.number += 1
-        stamp = b"%d" % slot.number
+        stamp = slot.next_stamp()
         while True:
             await self._connected()
             try:
                 if not slot.is_made:
                     await self._make(slot)
-                slot.is_in_doubt = True
+                slot.sent()
                 results = await self._connection.transact([SetDataOp(slot.path, stamp, ANY_VERSION), *operations])
             except OpRefusedError as error:
-                slot.is_in_doubt = False
+                slot.settled(is_gone=error.index == 0)
                 if error.index > 0:
                     raise OpRefusedError(error.index - 1, error.reason) from error
-                slot.is_made = False  # its session has ended; with an anchor, `_make` raises that next
+                # The slot's session has ended; with an anchor, `_make` raises that next.
             except SessionEndedError as error:
-                slot.is_in_doubt = slot.is_made = False
+                slot.settled(is_gone=True)
                 if self._anchor is not None:
                     raise SessionLostError(f"the session in {self._address} has ended") from error
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -120,12 +134,12 @@ class ZooKeeperWriter:
                     node = await self._outcome(slot)
                     if node is not None and node.value == stamp:
                         return await self._results(slot, operations, node.transaction)
-                    slot.is_in_doubt = False
+                    slot.settled()
             except ZooKeeperRefusedError:
-                slot.is_in_doubt = False
+                slot.settled()
                 raise
             else:
-                slot.is_in_doubt = False
+                slot.settled()
                 return results[1:]
 
     async def _make(self, slot: _Slot) -> None:
@@ -139,7 +153,7 @@ class ZooKeeperWriter:
             except OpRefusedError as error:
                 if error.reason == NO_NODE:
                     raise SessionLostError(f"the session in {self._address} has ended") from error
-        slot.is_made = True
+        slot.made()
 
     async def _outcome(self, slot: _Slot) -> Znode | None:
         """Return the slot's node after a lost connection. Raises `UnknownOutcomeError` if it is gone with its
@@ -177,7 +191,7 @@ class ZooKeeperWriter:
                 if node is None or node.transaction != transaction:
                     raise UnknownOutcomeError("the change was made, and then another one")
                 results.append(node.version)
-        slot.is_in_doubt = False
+        slot.settled()
         return results
 
 

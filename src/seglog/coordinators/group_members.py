@@ -59,6 +59,11 @@ class GroupMember:
         self.awaiting_join: Ticket | None = None
         self.awaiting_sync: Ticket | None = None
 
+    def await_join(self, ticket: Ticket | None) -> Ticket | None:
+        """Set the client that waits for the join, or None. Return the one before."""
+        before, self.awaiting_join = self.awaiting_join, ticket
+        return before
+
     @classmethod
     def joining(cls, request: JoinGroupRequest, member_id: str) -> GroupMember:
         client = request.instance_id, request.client_id, request.client_host
@@ -211,9 +216,8 @@ class GroupMembers:
 
     def await_join(self, member: GroupMember, ticket: Ticket | None) -> Ticket | None:
         """Set the client that waits for the member's join, or None. Return the one before."""
-        before = member.awaiting_join
+        before = member.await_join(ticket)
         self.joining += (ticket is not None) - (before is not None)
-        member.awaiting_join = ticket
         return before
 
     @property

@@ -97,6 +97,10 @@ class Follower:
         self.broker_epoch = broker_epoch
         self.seen_end = log_end
 
+    def unfollowed(self) -> None:
+        """Later requests of its session say nothing about this partition."""
+        self.heard = self.heard.as_it_is()
+
 
 class Progress:
     """The progress of one leader in one epoch, from its start."""
@@ -181,7 +185,7 @@ class Progress:
         one."""
         for follower in self.followers.values():
             if follower.heard is heard:
-                follower.heard = heard.as_it_is()
+                follower.unfollowed()
 
     # The high watermark
 

@@ -488,6 +488,10 @@ class Replica:
         it."""
         return self.log.read(offset, max_bytes, up_to=up_to, min_one=min_one)
 
+    def sent(self, size: int) -> None:
+        """Count bytes that a consumer gets."""
+        self.bytes_out += size
+
     def serve_replica(self, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
         """Answer a follower, and note how far it has come. Raises `FencedLeaderEpochError`, `UnknownLeaderEpochError`,
         `NotLeaderError`, `OffsetOutOfRangeError`."""

@@ -115,6 +115,13 @@ class CrashFs:
         self.crashed = False
         self.trace: list[Call] = []
 
+    def crash_after(self, changes: int, torn: float) -> None:
+        """Crash at this change, counted from now."""
+        self.crash_at, self.torn = self.changes + changes, torn
+
+    def disarm(self) -> None:
+        self.crash_at = None
+
     @property
     def changes(self) -> int:
         return len(self.trace)

@@ -41,9 +41,8 @@ class Machine:
     """A host with a disk, and a broker that runs there, or not: alone, or in the cluster of ``server``, its metadata
     store.
 
-    ``life`` counts its starts; it ``is_up`` when its start is over. ``on_up`` is called when it begins to answer, some
-    time before, and from then on ``on_step`` after each thing that it has done; ``on_down`` when it has ended, with
-    what of the disk is sure to be there: "all", or what was "flushed". ``failures``: of starts and stops.
+    ``life`` counts its starts; it ``is_up`` when its start is over. ``failures``: of starts and stops. A subclass that
+    checks the broker overrides the methods ``on_…``.
     """
 
     def __init__(
@@ -69,10 +68,6 @@ class Machine:
         """Its last process has closed everything, or there was none."""
         self.node: Node | None = None
         self.failures: list[SeglogError | OSError] = []
-        self.on_up: Callable[[], None] = lambda: None
-        self.on_step: Callable[[], None] = lambda: None
-        self.on_down: Callable[[str], None] = lambda _left: None
-        self.on_change: Callable[[Call], None] = lambda _call: None
         self.cluster_id = CLUSTER_ID
         """That of its flags."""
         self.formats = formats
@@ -95,6 +90,18 @@ class Machine:
         """Whether there is a process, which may be starting or stopping."""
         return self.loop is not None
 
+    def on_up(self) -> None:
+        """It begins to answer; its start is not over yet."""
+
+    def on_step(self) -> None:
+        """It answers, and has done one thing more."""
+
+    def on_down(self, left: str) -> None:
+        """It has ended. ``left`` of the disk is sure to be there: "all", or what was "flushed"."""
+
+    def on_change(self, call: Call) -> None:
+        """It is about to change the disk."""
+
     def start(self) -> None:
         assert not self.is_running
         self.life += 1
@@ -102,8 +109,7 @@ class Machine:
         self.world.note("start", self.host, self.life)
         if self.server is not None:  # alone, it is never asked
             self._write_boot_id()
-        loop = self.loop = VirtualLoop(self.world, self.host, self._thread_seconds)
-        loop.after_step = self._look
+        loop = self.loop = VirtualLoop(self.world, self.host, self._thread_seconds, self._look)
         fs = self._fs = CrashFs(self.disk, before_change=self._note)
         node = self.node = self._node(loop, fs)
         loop.create_task(self._start(node))
@@ -138,9 +144,8 @@ class Machine:
             path = f"{path}/{part}"
             if not self.disk.exists(path):
                 self.disk.mkdir(path)
-        capacity, self.disk.capacity = self.disk.capacity, None
-        self.disk.write(BOOT_ID, b"boot-%d\n" % self._boots)
-        self.disk.capacity = capacity
+        with self.disk.unlimited():
+            self.disk.write(BOOT_ID, b"boot-%d\n" % self._boots)
 
     async def _start(self, node: Node) -> None:
         try:
@@ -180,7 +185,7 @@ class Machine:
         self.has_closed = True
         loop = self.loop
         assert loop is not None
-        loop.after_step = lambda: None
+        loop.end_steps()
         self.world.after(0.0, lambda: self._has_ended(loop))
 
     def _has_ended(self, loop: VirtualLoop) -> None:
@@ -212,13 +217,12 @@ class Machine:
     def lose_power_at_change(self, number: int, torn: float) -> None:
         """The same in the middle of something: at the n-th change of the disk from now."""
         assert self._fs is not None
-        self._fs.crash_at = self._fs.changes + number
-        self._fs.torn = torn
+        self._fs.crash_after(number, torn)
 
     def disarm(self) -> None:
         """No `lose_power_at_change` any more."""
         if self._fs is not None:
-            self._fs.crash_at = None
+            self._fs.disarm()
 
     def _die(self, silence: float) -> None:
         loop, self.loop = self.loop, None

@@ -159,15 +159,22 @@ class VirtualWorkers:
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """The event loop of one process. What it gives to threads is done at once, some time later: ``thread_seconds`` says
-    how much. `pause` stops it as SIGSTOP does, `kill` ends it as ``kill -9`` does."""
+    how much. `pause` stops it as SIGSTOP does, `kill` ends it as ``kill -9`` does. ``after_step`` is called after each
+    callback that it has run, until the process ends."""
 
-    def __init__(self, world: World, name: str, thread_seconds: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        thread_seconds: Callable[[], float] = lambda: 0.0,
+        after_step: Callable[[], None] = lambda: None,
+    ) -> None:
         self.is_dead = True  # while the loop that it takes itself for is made
         super().__init__()
         self.is_dead = False
         self.world = world
         self.name = name
-        self.after_step: Callable[[], None] = lambda: None
+        self._after_step = after_step
         self.thread_seconds = thread_seconds
         self.is_paused = False
         self.held: list[asyncio.Handle] = []
@@ -277,7 +284,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle._run()
         finally:
             asyncio._set_running_loop(None)
-        self.after_step()
+        self._after_step()
 
     def pause(self, seconds: float) -> None:
         """It does nothing for so long, and then all that came due meanwhile."""
@@ -296,10 +303,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             for handle in held:
                 self.world.at(self.world.now, handle, self)
 
+    def end_steps(self) -> None:
+        """Call ``after_step`` no more: the process has closed everything."""
+        self._after_step = lambda: None
+
     def kill(self) -> None:
         """Nothing of this process happens any more. Its coroutines are ended one by one, deaf and mute, so that none is
         left to end by itself, in another life."""
-        self.after_step = lambda: None
+        self.end_steps()
         self.is_dead = True
         self._last_words.extend(self.world.take_ready(self))
         self.held.clear()

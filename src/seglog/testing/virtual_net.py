@@ -49,11 +49,13 @@ class Link:
 class Network:
     """All links, listeners and connections of a world."""
 
-    def __init__(self, world: World, delay: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, world: World, delay: Callable[[], float] | None = None, loses: Callable[[], bool] = lambda: False
+    ) -> None:
+        """``loses`` is asked with each piece that is sent: whether its connection is cut."""
         self.world = world
+        self.loses = loses
         self.delay = delay or (lambda: world.between(0.0001, 0.002))
-        self.loses: Callable[[], bool] = lambda: False
-        """Asked with each piece that is sent: whether its connection is cut."""
         self.ends: dict[End, None] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._bound: dict[Address, Bound] = {}
@@ -93,7 +95,8 @@ class Network:
                 End(self, there, loop, self._numbers, address[0]),
                 End(self, back, bound.loop, -self._numbers, loop.name),
             )
-            near.other, far.other = far, near
+            near.join(far)
+            far.join(near)
             self.world.note("connect", loop.name, address[0], self._numbers)
             far.begin(bound.factory())
             self._later(back, lambda: _connected(done, near, factory))
@@ -107,7 +110,7 @@ class Network:
     def cut(self, end: End) -> None:
         """Both sides learn of it, each at its own time; what is on its way may or may not arrive before."""
         for one in (end, end.other):
-            one.is_cut = True
+            one.cut()
             self.world.after(one.link.delay(), one.reset)
 
     def dial(self, loop: VirtualLoop) -> Dial:
@@ -122,8 +125,7 @@ class Network:
         """Its connections end: after ``silence`` seconds at most, since a machine without power says nothing. What it
         was to send in this very step has not left it."""
         for end in [end for end in self.ends if end.loop is loop]:
-            end.is_cut = True
-            end.died_in = self.world.steps
+            end.died(self.world.steps)
             self.ends.pop(end, None)
             self.world.after(self.world.between(0.0, silence), end.other.reset)
 
@@ -164,6 +166,18 @@ class End(asyncio.Transport):
         self._high = _HIGH_WATER
         self._last = 0.0
         network.ends[self] = None
+
+    def join(self, other: End) -> None:
+        self.other = other
+
+    def cut(self) -> None:
+        """It delivers nothing any more."""
+        self.is_cut = True
+
+    def died(self, step: int) -> None:
+        """Its process has ended in this step."""
+        self.cut()
+        self.died_in = step
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol

@@ -58,6 +58,9 @@ class _ServerLease:
         self.seconds = seconds
         self.expires = now + seconds
 
+    def renew(self, now: float) -> None:
+        self.expires = now + self.seconds
+
 
 class VirtualServer:
     """The values, and who has leases and watches. ``fate`` says what becomes of each call of a host, ``delay`` how long
@@ -69,6 +72,8 @@ class VirtualServer:
         world: World,
         fate: Callable[[str], Fate] = lambda _: Fate(0.001),
         delay: Callable[[], float] = lambda: 0.001,
+        *,
+        changed: Callable[[str, bytes | None, VirtualLoop | None], None] = lambda _name, _value, _loop: None,
     ) -> None:
         self.world = world
         self.entries: dict[str, StoreEntry] = {}
@@ -78,7 +83,7 @@ class VirtualServer:
         """Away for all: no session expires then."""
         self.copies = 0
         """How often another copy was put in its place: calls of before are lost."""
-        self.changed: Callable[[str, bytes | None, VirtualLoop | None], None] = lambda _name, _value, _loop: None
+        self._changed = changed
         self._fate = fate
         self._delay = delay
         self._clients: dict[VirtualStore, None] = {}
@@ -107,7 +112,7 @@ class VirtualServer:
         if not changes:
             return
         for name, value in changes.items():
-            self.changed(name, value, by)
+            self._changed(name, value, by)
         names = frozenset(changes)
         for client in self._clients:
             client.learns_later(names, self.world.now + self._delay())
@@ -141,7 +146,7 @@ class VirtualServer:
         """For all hosts. Sessions that could not be renewed meanwhile get their whole time again."""
         if self.is_down:
             for lease in self._leases.values():
-                lease.expires = self.world.now + lease.seconds
+                lease.renew(self.world.now)
         self.is_down = False
         self.away.clear()
         for client in self._clients:
@@ -161,7 +166,7 @@ class VirtualServer:
         lease = self._leases.get(session)
         if lease is None:
             return False
-        lease.expires = self.world.now + lease.seconds
+        lease.renew(self.world.now)
         return True
 
     def end(self, session: VirtualSession) -> None:

@@ -52,10 +52,8 @@ class Cluster:
         self.scenario = scenario
         self.world = World(seed)
         self.faults = Faults(seed + 1, scenario)
-        self.network = Network(self.world, self.faults.delay)
-        self.network.loses = self.faults.loses
-        self.server = VirtualServer(self.world, self._fate, self.faults.watch_delay)
-        self.server.changed = self._changed
+        self.network = Network(self.world, self.faults.delay, self.faults.loses)
+        self.server = VirtualServer(self.world, self._fate, self.faults.watch_delay, changed=self._changed)
         self.topic: TopicState | None = None
         self.topic_id: UUID | None = None
         self.offsets_state: PartitionState | None = None

@@ -91,9 +91,9 @@ class Host(Machine):
         self._syncs = 0
         self.restart_seconds = RESTART_SECONDS
         """Until another process is started after one that ends by itself."""
-        self.on_step = lambda: cluster.rules.look(self)
-        self.on_up = self._up
-        self.on_change = self._change
+
+    def on_step(self) -> None:
+        self.cluster.rules.look(self)
 
     # What the broker is
 
@@ -183,7 +183,7 @@ class Host(Machine):
         assert is_known or (self.is_in_repair and isinstance(error, InvalidLogDirError)), repr(error)
         super()._failed(error)
 
-    def _up(self) -> None:
+    def on_up(self) -> None:
         assert self.node is not None
         directories = self.node.directories
         refused = {key: why for directory in directories.dirs for key, why in directory.refused.items()}
@@ -199,7 +199,7 @@ class Host(Machine):
                 self.pause(seconds)
             self._syncs = syncs
 
-    def _change(self, call: Call) -> None:
+    def on_change(self, call: Call) -> None:
         if call.operation == "unlink" and "-delete/" in call.path and call.path.endswith(".log"):
             self.cluster.history.removes(self, call.path)
 

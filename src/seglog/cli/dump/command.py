@@ -131,7 +131,7 @@ def dump_text(fs: Fs, named: list[str], options: DumpOptions, out: Out) -> int:
     except CorruptError as error:
         out.flush()
         warn(f"seglog: {error}")
-        run.damage += 1
+        run.found_damage()
     run.show_notes()
     return DAMAGE if run.damage else FINE
 
@@ -188,4 +188,7 @@ class _TextDump:
         except CorruptSnapshotError as error:  # like Kafka's tool, go on with the next file
             self._out.flush()
             warn(str(error))
-            self.damage += 1
+            self.found_damage()
+
+    def found_damage(self, count: int = 1) -> None:
+        self.damage += count

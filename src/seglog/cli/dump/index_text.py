@@ -112,17 +112,16 @@ def dump_time_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Ou
         offset = base + relative
         batch = batches.first_reaching(offset, _lookup(index, relative))
         if batch is None or batch.last_offset != offset:
-            problems.not_found.append((offset, -1 if batch is None else batch.last_offset))
-            problems.damage += batch is None or batch.first_offset > offset
+            is_damage = batch is None or batch.first_offset > offset
+            problems.not_in_log(offset, -1 if batch is None else batch.last_offset, is_damage=is_damage)
         else:
             timestamps = _timestamps(log, batch)
             largest = max(timestamps, default=NO_TIMESTAMP)
             if largest != timestamp:
-                problems.mismatched.append((timestamp, largest))
-                problems.damage += bool(timestamps)  # the cleaner keeps the entries of batches that it emptied
+                # The cleaner keeps the entries of batches that it emptied.
+                problems.mismatch(timestamp, largest, is_damage=bool(timestamps))
             if previous >= timestamp:
-                problems.disordered.append((timestamp, previous))
-                problems.damage += 1
+                problems.disorder(timestamp, previous)
         if not options.quiet:
             out.line(f"timestamp: {timestamp} offset: {offset}")
         previous = timestamp
@@ -171,6 +170,18 @@ class _TimeProblems:
         self.disordered: list[tuple[int, int]] = []
         self.not_found: list[tuple[int, int]] = []
         self.damage = 0
+
+    def not_in_log(self, offset: int, found: int, *, is_damage: bool) -> None:
+        self.not_found.append((offset, found))
+        self.damage += is_damage
+
+    def mismatch(self, timestamp: int, largest: int, *, is_damage: bool) -> None:
+        self.mismatched.append((timestamp, largest))
+        self.damage += is_damage
+
+    def disorder(self, timestamp: int, previous: int) -> None:
+        self.disordered.append((timestamp, previous))
+        self.damage += 1
 
     def findings(self, path: str) -> IndexFindings:
         lines: list[str] = []

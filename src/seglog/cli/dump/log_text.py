@@ -95,7 +95,7 @@ def dump_log(file: File, name: str, options: DumpOptions, out: Out) -> LogFindin
             advance(chunk.end)
     if position < size and options.max_bytes == MAX_INT32:
         out.line(f"Found {size - position} invalid bytes at the end of {name}")
-        text.damage += 1
+        text.found_damage()
     return LogFindings(text.damage, text.gaps)
 
 
@@ -129,6 +129,9 @@ class _LogText:
         self._next: int | None = None
         self.gaps: list[tuple[int, int]] = []
         self.damage = 0
+
+    def found_damage(self) -> None:
+        self.damage += 1
 
     def write(self, chunk: Chunk) -> None:
         self._chunk = chunk

@@ -54,6 +54,11 @@ class Meter:
         self.began = self.ended = _now()
         return self.began
 
+    def began_at_first_record(self) -> float:
+        """The time before the first record does not count. Returns the time."""
+        self.began = _now()
+        return self.began
+
     def add(self, records: int, size: int) -> None:
         self.records += records
         self.bytes += size
@@ -167,7 +172,7 @@ def consume(
             with cluster.errors(f"topic {topic}"):
                 batch = consumer.consume(10_000 if records is None else min(10_000, records - meter.records), _WAIT)
             if batch and not first:
-                first = meter.began = _now()
+                first = meter.began_at_first_record()
             if not batch:
                 cluster.check_quiet(f"topic {topic}", _now() - meter.ended)
                 continue

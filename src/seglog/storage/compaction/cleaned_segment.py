@@ -58,6 +58,12 @@ class CleanedSegment:
         self.since_entry += len(data)
         self.write(data)
 
+    def wrote(self, *, since_entry: int, max_timestamp: int, max_timestamp_offset: int) -> None:
+        """Batches were written with `write`, and noted in the indexes with `add_entry`."""
+        self.since_entry = since_entry
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+
     def overflow(self, last_offset: int) -> CorruptBatchError:
         """The error for a segment of more offsets than an index can say; the next start splits it (KAFKA-6264)."""
         return CorruptBatchError(

@@ -133,7 +133,7 @@ def clean(
         reader.read(source, start, mapper.map_chunk, lambda: mapper.is_full)
         if mapper.is_full:
             break
-        mapper.offsets.latest_offset = source.next_base_offset - 1  # also where the last offsets are a gap
+        mapper.offsets.read_up_to(source.next_base_offset - 1)  # also where the last offsets are a gap
     end_offset = mapper.offsets.latest_offset + 1
     seconds = clock.monotonic() - started
     yield OffsetMapStats(end_offset, len(mapper.offsets), mapper.mapped, reader.bytes, seconds)

@@ -53,7 +53,7 @@ class KernelFacts:
 
     def __init__(self) -> None:
         self.facts: I64 = np.zeros(FACTS, np.int64)
-        self.latest_offset = -1
+        self.read_up_to(-1)
 
     def __len__(self) -> int:
         return int(self.facts[Fact.ENTRIES])
@@ -62,8 +62,7 @@ class KernelFacts:
     def latest_offset(self) -> int:
         return int(self.facts[Fact.LATEST])
 
-    @latest_offset.setter
-    def latest_offset(self, offset: int) -> None:
+    def read_up_to(self, offset: int) -> None:
         self.facts[Fact.LATEST] = offset
 
 
@@ -140,7 +139,7 @@ class CompiledPass:
         self.transactions = self._transactions(round_)
         rows = [(*txn[:3], 0) for txn in self.transactions.aborted]
         self._aborted: I64 = np.array(rows, np.int64).reshape(-1, 4)
-        self.transactions.seen = self._aborted[:, 3]  # one memory for kernels and Python
+        self.transactions.keep_seen_in(self._aborted[:, 3])  # one memory for kernels and Python
 
     def _transactions(self, round_: Round) -> Transactions:
         return Transactions(round_.aborted)
@@ -337,7 +336,7 @@ class CompiledFilter(CompiledPass):
         return self._batches.keyless + int(self._facts[Fact.KEYLESS])
 
     def filter_chunk(self, chunk: bytes, cleaned: CleanedSegment, *, legacy_tombstones_stay: bool) -> int:
-        self._batches.legacy_tombstones_stay = legacy_tombstones_stay
+        self._batches.keep_legacy_tombstones(legacy_tombstones_stay=legacy_tombstones_stay)
         position = 0
         while True:
             position, halt, size = self._filter_run(chunk, position, cleaned)
@@ -395,9 +394,11 @@ class CompiledFilter(CompiledPass):
         if facts[Fact.OUTPUT]:
             cleaned.write(self._output[: facts[Fact.OUTPUT]].tobytes())
         facts[Fact.OUTPUT] = facts[Fact.INDEX_ROWS] = 0
-        cleaned.since_entry = int(facts[Fact.SINCE_ENTRY])
-        cleaned.max_timestamp = int(facts[Fact.MAX_TIMESTAMP])
-        cleaned.max_timestamp_offset = int(facts[Fact.MAX_TIMESTAMP_OFFSET])
+        cleaned.wrote(
+            since_entry=int(facts[Fact.SINCE_ENTRY]),
+            max_timestamp=int(facts[Fact.MAX_TIMESTAMP]),
+            max_timestamp_offset=int(facts[Fact.MAX_TIMESTAMP_OFFSET]),
+        )
 
     def _made_room(self, halt: int, size: int) -> bool:
         """Whether the kernel can go on, since it stopped for want of room and has it now."""

@@ -19,11 +19,14 @@ HASH_BYTES: Final = 16
 class Keys(Protocol):
     """Takes the keys that the cleaner meets; ``latest_offset`` is the last offset that the cleaner has read."""
 
-    latest_offset: int
-
     def __len__(self) -> int: ...
     @property
+    def latest_offset(self) -> int: ...
+    @property
     def max_entries(self) -> int: ...
+    def read_up_to(self, offset: int) -> None:
+        """Set `latest_offset`."""
+
     def put(self, key: bytes, offset: int) -> None:
         """Take the offset of ``key``; the caller has looked that there is room."""
 
@@ -31,8 +34,8 @@ class Keys(Protocol):
 class LastKnown(Protocol):
     """Says of each record whether it is its key's last. Records after ``latest_offset`` (-1: all) are not judged."""
 
-    latest_offset: int
-
+    @property
+    def latest_offset(self) -> int: ...
     def is_last(self, key: bytes, offset: int) -> bool:
         """Whether no record of ``key`` is known behind that one."""
 
@@ -78,6 +81,9 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> None:
         self._offsets[self._name(key)] = offset
+        self.latest_offset = offset
+
+    def read_up_to(self, offset: int) -> None:
         self.latest_offset = offset
 
     def get(self, key: bytes) -> int:

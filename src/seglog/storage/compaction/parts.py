@@ -305,7 +305,7 @@ class Survivors(KernelFacts):
         self.table: U64 = np.zeros((end - first + 63) >> 6, np.uint64)
         self.facts[Fact.BY_OFFSET] = 1
         self.facts[Fact.FIRST_BIT] = first
-        self.latest_offset = latest_offset
+        self.read_up_to(latest_offset)
         self._first = first
 
     def add(self, data: Buffer) -> None:

@@ -65,6 +65,10 @@ class Transactions:
         self.committed: set[int] = set()
         self.retained: list[AbortedTxn] = []
 
+    def keep_seen_in(self, flags: SeenFlags) -> None:
+        """Use this memory for ``seen`` from now on: a zero for each aborted transaction."""
+        self.seen = flags
+
     def last_begun(self, header: BatchHeader) -> int:
         """Which of the producer's aborted transactions began last before the batch ends; -1: none did."""
         at = bisect_right(self._keys, (header.producer_id, header.last_offset)) - 1
@@ -103,17 +107,21 @@ class Transactions:
 class BatchCleaner:
     """Filters batches one by one, in the order of the log. Counts what it reads, keeps, and drops for want of a key."""
 
-    __slots__ = ("_last_of", "_offsets", "_round", "kept", "keyless", "legacy_tombstones_stay", "read", "transactions")
+    __slots__ = ("_last_of", "_legacy_tombstones_stay", "_offsets", "_round", "kept", "keyless", "read", "transactions")
 
     def __init__(self, round_: Round, offsets: LastKnown, transactions: Transactions) -> None:
         self._round = round_
         self._offsets = offsets
         self._last_of = {record.producer_id: record for record in round_.producers}
         self.transactions = transactions
-        self.legacy_tombstones_stay = True
+        self._legacy_tombstones_stay = True
         self.read = 0
         self.kept = 0
         self.keyless = 0
+
+    def keep_legacy_tombstones(self, *, legacy_tombstones_stay: bool) -> None:
+        """Whether tombstones of formats 0 and 1 stay in the batches that follow."""
+        self._legacy_tombstones_stay = legacy_tombstones_stay
 
     def filter(self, data: Buffer, entry: Entry, header: BatchHeader) -> CleanBatch | None:
         """The rest of the batch ``data``, whose CRC is right; None: nothing stays, not even an empty batch."""
@@ -175,7 +183,7 @@ class BatchCleaner:
             return False
         if record.value is None:
             if header.magic < 2:
-                if not self.legacy_tombstones_stay:
+                if not self._legacy_tombstones_stay:
                     return False
             elif header.delete_horizon_ms is not None and self._round.now_ms >= header.delete_horizon_ms:
                 return False
@@ -258,7 +266,7 @@ class PlainFilter(BatchCleaner):
         super().__init__(round_, offsets, Transactions(round_.aborted))
 
     def filter_chunk(self, chunk: bytes, cleaned: CleanedSegment, *, legacy_tombstones_stay: bool) -> int:
-        self.legacy_tombstones_stay = legacy_tombstones_stay
+        self.keep_legacy_tombstones(legacy_tombstones_stay=legacy_tombstones_stay)
         used = 0
         for entry in entries(chunk):
             any_magic.check(chunk, entry)
@@ -289,7 +297,7 @@ def map_batch(data: Buffer, entry: Entry, start: int, offsets: Keys, transaction
                 offsets.put(record.key, record.offset)
             looked_at += 1
     if header.last_offset >= start:
-        offsets.latest_offset = header.last_offset
+        offsets.read_up_to(header.last_offset)
     return looked_at, False
 
 

@@ -105,6 +105,13 @@ class Producers:
         self.last_snapshot_offset = 0
         self._table_size = _FIRST_TABLE_SIZE
 
+    def copy_of_transactions(self) -> Producers:
+        """Return a copy of the producers and their open transactions that a replay may change."""
+        copy = Producers()
+        copy.entries = dict(self.entries)
+        copy.ongoing = dict(self.ongoing)
+        return copy
+
     # Appends: look, then apply
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:

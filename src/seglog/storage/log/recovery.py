@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -132,8 +132,8 @@ def load_log(
         has_followers=not hw_follows_end,
         has_gaps=has_gaps,
         producer_id_expiration_ms=producer_id_expiration_ms,
+        unreadable=unreadable,
     )
-    loader.unreadable += unreadable
     try:
         loaded = loader.load()
     except BaseException:
@@ -193,6 +193,7 @@ class _Loader:
         has_followers: bool,
         has_gaps: bool,
         producer_id_expiration_ms: int,
+        unreadable: Sequence[str],
     ) -> None:
         fs = self._fs = ground.fs
         self._clock = ground.clock
@@ -218,7 +219,7 @@ class _Loader:
         self.split: list[int] = []
         self.cut: Cut | None = None
         self.emptied: EmptiedLog | None = None
-        self.unreadable: list[str] = []
+        self.unreadable = list(unreadable)
 
     def report(self, log: Log, leftovers: Leftovers) -> RecoveryReport:
         return RecoveryReport(

@@ -153,6 +153,10 @@ class Segment:
         self._first_timestamp = None
         self._since_entry = 0
 
+    def recovered_timestamp(self, timestamp: int, last_offset: int) -> None:
+        """Recovery has found a batch that ends at ``last_offset`` and has the largest timestamp so far."""
+        self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
+
     def become_inactive(self) -> None:
         """The last entry of the time index, and no room left to grow; the log file is open only while it is read.
 

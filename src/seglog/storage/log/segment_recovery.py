@@ -173,8 +173,8 @@ class _RecoveryWalk:
                 if producer_id >= 0:
                     self._note_producer(fields, data[at : at + size], position + at)
                 if timestamp > max_timestamp:
-                    max_timestamp = segment.max_timestamp = timestamp
-                    segment.max_timestamp_offset = last
+                    max_timestamp = timestamp
+                    segment.recovered_timestamp(timestamp, last)
                 if position + at - last_entry > interval:
                     last_entry = position + at
                     self._index(last, last_entry)

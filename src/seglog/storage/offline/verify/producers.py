@@ -74,7 +74,7 @@ class _ReplayCheck:
         self._knows_all = replay.start == 0 or replay.start in snapshots
         self._producers = Producers()
         if replay.start in snapshots:
-            self._producers = decode_like(snapshots[replay.start])
+            self._producers = snapshots[replay.start].copy_of_transactions()
         self._opened: list[tuple[int, int]] = []
         self._findings: list[Finding] = []
 
@@ -215,11 +215,3 @@ class _ReplayCheck:
         elif not self._is_exact and txn.last_stable_offset < known.last_stable_offset:
             return None
         return f"its last stable offset is {txn.last_stable_offset}, by the log {known.last_stable_offset}"
-
-
-def decode_like(producers: Producers) -> Producers:
-    """A copy of ``producers`` that a replay may change."""
-    copy = Producers()
-    copy.entries = dict(producers.entries)
-    copy.ongoing = dict(producers.ongoing)
-    return copy

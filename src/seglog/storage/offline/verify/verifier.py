@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from multiprocessing import get_context
@@ -175,6 +175,31 @@ class _PartitionOutcome:
         self.findings: list[Finding] = []
         self.summaries: list[Summary] = []
 
+    def begin(self, files: PartitionFiles, context: PartitionContext) -> None:
+        self.topic_id = files.topic_id
+        # A log that Kafka has just made or rolled has no index that shows that it is in use.
+        self.is_open = files.is_open or context.clean is False
+        self.findings += files.findings
+
+    def file_disappeared(self) -> None:
+        """A broker uses the partition."""
+        self.is_open = True
+
+    def skip_segment(self) -> None:
+        self.is_complete = False
+
+    def finish(self, end: int) -> None:
+        """All segments were checked."""
+        self.end = end
+        self.summaries.clear()
+
+    def keep_found_again(self, places: Set[tuple[object, ...]]) -> bool:
+        """Keep notes, and damage at these places. Return whether that is all."""
+        kept = [one for one in self.findings if one.severity is Severity.NOTE or one[:3] in places]
+        is_all = len(kept) == len(self.findings)
+        self.findings = kept
+        return is_all
+
 
 class _PendingLog(NamedTuple):
     """A log whose stretches are under way; ``then`` takes its summary."""
@@ -273,45 +298,41 @@ class Verifier:
         try:
             files = read_partition(self._fs, path, context, limit=self._options.limit)
         except FileNotFoundError as error:
-            outcome.is_open = True
+            outcome.file_disappeared()
             outcome.findings.append(damage(path, f"a file disappeared while it was checked: {error}"))
             return outcome
-        outcome.topic_id = files.topic_id
-        # A log that Kafka has just made or rolled has no index that shows that it is in use.
-        outcome.is_open = files.is_open or context.clean is False
-        outcome.findings += files.findings
+        outcome.begin(files, context)
         for file in files.batch_files:
             self._batch_file(file)
         for at in range(len(files.segments)):
             self._segment(files, at, outcome)
         if not files.segments:
-            outcome.findings += partition_findings(self._fs, files, [])
+            outcome.findings.extend(partition_findings(self._fs, files, []))
         return outcome
 
     def _segment(self, files: PartitionFiles, at: int, outcome: _PartitionOutcome) -> None:
         facts, findings = read_facts(self._fs, files, at)
-        outcome.findings += findings
+        outcome.findings.extend(findings)
         segment, is_last = files.segments[at], at + 1 == len(files.segments)
         skip = self._options.since_manifest and segment.paths.base_offset in files.sealed and not is_last
 
         def take(summary: Summary) -> None:
             self._segments += 1
             if skip:
-                outcome.is_complete = False
+                outcome.skip_segment()
             else:
                 strict = self._options.strict or files.context.recent
-                outcome.findings += segment_findings(files, at, facts, summary, strict=strict)
+                outcome.findings.extend(segment_findings(files, at, facts, summary, strict=strict))
             try:
-                outcome.findings += manifest_findings(self._fs, files, at, facts, chain=not skip)
+                outcome.findings.extend(manifest_findings(self._fs, files, at, facts, chain=not skip))
             except FileNotFoundError:  # a broker deleted it: the walk has found that, or the next attempt will
-                outcome.is_open = True
+                outcome.file_disappeared()
             outcome.summaries.append(summary._replace(findings=(), evidence=NO_EVIDENCE))
             if len(outcome.summaries) == len(files.segments):
-                outcome.findings += partition_findings(
-                    self._fs, files, outcome.summaries, is_complete=outcome.is_complete
+                outcome.findings.extend(
+                    partition_findings(self._fs, files, outcome.summaries, is_complete=outcome.is_complete)
                 )
-                outcome.end = log_end(files, outcome.summaries)
-                outcome.summaries.clear()
+                outcome.finish(log_end(files, outcome.summaries))
 
         self._begin(facts, segment.size, take, skip=skip)
 
@@ -329,10 +350,7 @@ class Verifier:
             again = verifier._partition(outcome.path, outcome.read_context(), outcome.read_context)
             verifier._settle_all()
             places = {finding[:3] for finding in again.findings if finding.severity is Severity.DAMAGE}
-            kept = [one for one in outcome.findings if one.severity is Severity.NOTE or one[:3] in places]
-            is_settled = len(kept) == len(outcome.findings)
-            outcome.findings = kept
-            if is_settled or not has_damage(kept):
+            if outcome.keep_found_again(places) or not has_damage(outcome.findings):
                 return
 
     # Files
