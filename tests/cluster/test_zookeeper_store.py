@@ -20,6 +20,7 @@ from seglog.cluster.store import (
     Change,
     MetadataStore,
     NameExistsError,
+    NoSuchStoreError,
     SessionLostError,
     StoreFailedError,
     UnknownOutcomeError,
@@ -31,6 +32,7 @@ from seglog.cluster.zookeeper_session import ZooKeeperSession
 from seglog.cluster.zookeeper_store import ZooKeeperStore
 from seglog.core.clock import SystemClock
 from tests.cases import case
+from tests.cli.run import run_here
 from tests.cluster.contract import SOON, TIMEOUT_MS, SharedStoreContract, alive, certain
 from tests.cluster.contract_watches import Copy, Told, WatchContract
 from tests.cluster.proxy import Proxy
@@ -52,6 +54,28 @@ class TestZooKeeperStore(SharedStoreContract, WatchContract):
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(work(), 120))
+
+
+def test_a_mistyped_cluster_is_neither_opened_nor_created(
+    server: ZooKeeperNode, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    there, typo = (f"zookeeper://{server.address}/{tmp_path.name}{end}" for end in ("", "-typo"))
+
+    async def work() -> None:
+        await (await open_store(there, clock=SystemClock(), session_timeout_ms=TIMEOUT_MS)).close()
+        for _ in range(2):
+            missing = f"-typo: there is no such cluster; clusters there: .*{tmp_path.name}"
+            with pytest.raises(NoSuchStoreError, match=missing):
+                await open_store(typo, clock=SystemClock(), session_timeout_ms=TIMEOUT_MS, must_exist=True)
+        store = await open_store(there, clock=SystemClock(), session_timeout_ms=TIMEOUT_MS, must_exist=True)
+        assert await store.create("a", b"1") == 0
+        await store.close()
+
+    run(work)
+    told = run_here(capfdbinary)("cluster", "upgrade", "--store", typo)
+    assert (told.code, told.out) == (2, b"")
+    assert f"{typo}: there is no such cluster; clusters there: " in told.err
+    assert f"to begin one: seglog cluster up --store {typo}" in told.err
 
 
 async def opened(servers: str, path: Path, timeout_ms: int = TIMEOUT_MS) -> MetadataStore:

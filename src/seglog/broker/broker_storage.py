@@ -28,10 +28,12 @@ from seglog.cluster.store import (
     Change,
     MetadataStore,
     NameExistsError,
+    NoSuchStoreError,
     StoreAwayError,
     StoreFailedError,
     VersionedValue,
 )
+from seglog.cluster.store_address import ZOOKEEPER
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.storage.directory.cluster_mark import ClusterMark, check_marks, check_unmarked, read_marks
@@ -137,6 +139,8 @@ class StorageOpener:
         except StoreFailedError as error:
             if lone is not None and not self._tasks.over.is_set():
                 raise self._no_cluster_yet(lone) from error
+            if isinstance(error, NoSuchStoreError) and past is not None:
+                raise NoSuchStoreError(f"{error}. {_belongs(past)}") from error
             raise
         self._tasks.at_stop(store.close)
         cluster_id = await self._join_or_found(store, past, lone)
@@ -185,17 +189,16 @@ class StorageOpener:
             if lone is not None:
                 raise self._no_cluster_yet(lone)
             if past is not None:
-                cluster, directory = past
-                raise InvalidConfigError(
-                    f"{address} has no cluster, and {directory} belongs to cluster {cluster}. If its metadata store is "
-                    "lost: seglog cluster restore, or seglog cluster rebuild (docs/replication.md)"
-                )
+                raise InvalidConfigError(f"{address} has no cluster. {_belongs(past)}")
             chosen = self._cluster_id or new_cluster_id(self._ground.rng)
             try:
                 await _found_cluster(store, chosen)
             except NameExistsError:
                 found = await store.get(_CLUSTER)
             else:
+                may_be_typo = address.startswith(ZOOKEEPER)  # there a mistyped name is one more cluster
+                level = logging.WARNING if may_be_typo else logging.INFO
+                _log.log(level, "%s had no cluster: this broker begins cluster %s there", address, chosen)
                 return chosen
         assert found is not None
         cluster_id = str(json.loads(found.value)["cluster.id"])
@@ -221,6 +224,14 @@ class StorageOpener:
                 broker_epoch=mark.broker_epoch,
                 directory=path,
             )
+
+
+def _belongs(past: tuple[str, str]) -> str:
+    cluster, directory = past
+    return (
+        f"{directory} belongs to cluster {cluster}: correct the address or, if the metadata store is lost, use seglog "
+        "cluster restore or seglog cluster rebuild (docs/replication.md)"
+    )
 
 
 async def _found_cluster(store: MetadataStore, cluster_id: str) -> None:

@@ -70,6 +70,10 @@ class StoreFailedError(StoreError):
     retriable: ClassVar[bool] = True
 
 
+class NoSuchStoreError(StoreFailedError):
+    """The address is that of no metadata store, and none was to be created."""
+
+
 class StoreAwayError(StoreFailedError):
     """No server of the store answers; it may start later."""
 

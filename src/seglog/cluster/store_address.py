@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from seglog.cluster.store import MetadataStore, StoreFailedError
+from seglog.cluster.store import MetadataStore, NoSuchStoreError
 from seglog.core.clock import Clock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
@@ -62,13 +62,13 @@ def _server(text: str, address: str) -> str:
 async def open_store(
     address: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False
 ) -> MetadataStore:
-    """Open the store at ``address``, and create a missing file unless it ``must_exist``. Raises `InvalidConfigError`;
-    `StoreFailedError` if it cannot be opened, or if no server of ZooKeeper answers within the longer of
-    ``session_timeout_ms`` and ``patience_ms``; `MissingExtraError` without kazoo."""
+    """Open the store at ``address``. If it is missing, create it, or raise `NoSuchStoreError` if it ``must_exist``.
+    Raises `InvalidConfigError`; `StoreFailedError` if it cannot be opened, or if no server of ZooKeeper answers within
+    the longer of ``session_timeout_ms`` and ``patience_ms``; `MissingExtraError` without kazoo."""
     where = parse_store(address)
     if where.kind == SQLITE:
         if must_exist and not OsFs().exists(where.path):
-            raise StoreFailedError(f"{where.path}: this metadata store does not exist")
+            raise NoSuchStoreError(f"{where.path}: this metadata store does not exist")
         from seglog.cluster.sqlite_store import SqliteStore
 
         return await SqliteStore.open(where.path, clock=clock)
@@ -77,5 +77,10 @@ async def open_store(
 
     patience_ms = max(patience_ms, session_timeout_ms)
     return await ZooKeeperStore.open(
-        where.servers, where.cluster, clock=clock, session_timeout_ms=session_timeout_ms, patience_ms=patience_ms
+        where.servers,
+        where.cluster,
+        clock=clock,
+        session_timeout_ms=session_timeout_ms,
+        patience_ms=patience_ms,
+        must_exist=must_exist,
     )

@@ -28,6 +28,7 @@ from seglog.cluster.store import (
     NameExistsError,
     Names,
     NoSuchNameError,
+    NoSuchStoreError,
     SessionLostError,
     StoreAwayError,
     StoreClosedError,
@@ -61,6 +62,7 @@ from seglog.core.clock import Clock
 
 _log = logging.getLogger(__name__)
 
+_ROOT: Final = "/seglog"
 _READ_AT_ONCE: Final = 200
 """Nodes in one request. An answer is bounded only by the sizes of the values."""
 _RETRY_SECONDS: Final = 0.5
@@ -86,7 +88,8 @@ class ZooKeeperPaths:
     """
 
     def __init__(self, cluster: str) -> None:
-        self.root = f"/seglog/{cluster}"
+        self.cluster = cluster
+        self.root = f"{_ROOT}/{cluster}"
         self.names = f"{self.root}/names"
         self.writers = f"{self.root}/writers"
 
@@ -117,8 +120,13 @@ class ZooKeeperStore(MetadataStore):
     ``sync``: without it a lagging server would return old values.
     """
 
-    def __init__(self, servers: Sequence[str], cluster: str, clock: Clock, timeout_ms: int) -> None:
+    def __init__(
+        self, servers: Sequence[str], cluster: str, clock: Clock, timeout_ms: int, *, must_exist: bool = False
+    ) -> None:
         """For `open`."""
+        self._must_exist = must_exist
+        self._others: Sequence[str] | None = None
+        """If the cluster is missing and must exist: the clusters that there are."""
         self._servers = servers
         self._address = f"zookeeper://{','.join(servers)}/{cluster}"
         self._clock = clock
@@ -143,10 +151,18 @@ class ZooKeeperStore(MetadataStore):
 
     @classmethod
     async def open(
-        cls, servers: Sequence[str], cluster: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int
+        cls,
+        servers: Sequence[str],
+        cluster: str,
+        *,
+        clock: Clock,
+        session_timeout_ms: int,
+        patience_ms: int,
+        must_exist: bool = False,
     ) -> Self:
-        """Connect. Raises `StoreAwayError` if no server answers within ``patience_ms``."""
-        store = cls(servers, cluster, clock, session_timeout_ms)
+        """Connect, and create the nodes of the cluster unless it ``must_exist``. Raises `StoreAwayError` if no server
+        answers within ``patience_ms``, and `NoSuchStoreError`."""
+        store = cls(servers, cluster, clock, session_timeout_ms, must_exist=must_exist)
         store._connection.start()
         try:
             async with asyncio.timeout(patience_ms / 1000):
@@ -157,6 +173,10 @@ class ZooKeeperStore(MetadataStore):
         except BaseException:
             await store.close()
             raise
+        if store._others is not None:
+            await store.close()
+            there = ", ".join(store._others) or "none"
+            raise NoSuchStoreError(f"{store._address}: there is no such cluster; clusters there: {there}")
         return store
 
     # The connection
@@ -174,7 +194,10 @@ class ZooKeeperStore(MetadataStore):
         """Watch again after each new connection, and report that anything may have changed before."""
         while True:
             try:
-                for path in ("/seglog", self._paths.root, self._paths.names, self._paths.writers):
+                if self._must_exist and not await self._is_there():
+                    break
+                self._must_exist = False  # a later connection finds it, or makes it again
+                for path in (_ROOT, self._paths.root, self._paths.names, self._paths.writers):
                     await self._connection.make(path)
                 await self._connection.watch_tree(self._paths.names)
             except (ConnectionLostError, SessionEndedError):
@@ -186,6 +209,14 @@ class ZooKeeperStore(MetadataStore):
             break
         self._is_watched.set()
         self._watches.tell(None)
+
+    async def _is_there(self) -> bool:
+        await self._connection.sync(_ROOT)
+        if await self._connection.exists(self._paths.names):
+            return True
+        others = await self._connection.children(_ROOT)
+        self._others = sorted(one for one in others if one != self._paths.cluster)
+        return False
 
     async def until_broken(self) -> str:
         while True:

@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from seglog.cluster.store import MetadataStore, StoreError
+from seglog.cluster.store import MetadataStore, NoSuchStoreError, StoreError
 from seglog.cluster.store_address import FORMS, SQLITE, open_store, parse_store
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
@@ -32,7 +32,10 @@ async def with_store(address: str, act: Callable[[MetadataStore], Awaitable[T]],
     """Open the store, run ``act`` and close the store. Raises `StoreError` or `InvalidConfigError`."""
     if must_exist:
         _check_address(address)
-    store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS, must_exist=must_exist)
+    try:
+        store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS, must_exist=must_exist)
+    except NoSuchStoreError as error:
+        raise StoreError(f"{error}; {_BEGIN}{address}") from error
     try:
         return await act(store)
     finally:
@@ -53,10 +56,5 @@ def _check_address(address: str) -> None:
 
 
 def no_cluster(address: str) -> str:
-    """The text of an error, which also says how to list the clusters and how to begin one."""
-    where = parse_store(address)
-    found = f"there is no cluster at {address}"
-    if where.kind == SQLITE:
-        return f"{found}; {_BEGIN}{address}"
-    server = where.servers[0]
-    return f"{found}; to list the clusters: zkCli.sh -server {server} ls /seglog; {_BEGIN}{address}"
+    """The text of an error, which also says how to begin a cluster."""
+    return f"there is no cluster at {address}; {_BEGIN}{address}"
