@@ -103,6 +103,11 @@ class SegmentPaths(NamedTuple):
     txnindex: str
     snapshot: str
 
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """The files that recovery can rebuild from the log."""
+        return self[2:]
+
 
 def file_name(base_offset: int, kind: str) -> str:
     """

@@ -125,7 +125,7 @@ def cut_log(fs: Fs, path: str, segment: Segment, later: Sequence[SegmentPaths], 
             fs.rename(paths.log, os.path.join(saved, os.path.basename(paths.log)))
         else:
             fs.unlink(paths.log)
-        for derived in (paths.offset_index, paths.timeindex, paths.txnindex, paths.snapshot):
+        for derived in paths.derived:
             if fs.exists(derived):
                 fs.unlink(derived)
     if saved is not None:

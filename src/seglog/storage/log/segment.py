@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
@@ -44,6 +44,28 @@ class BatchLocation(NamedTuple):
     last_offset: int
 
 
+class SegmentIndex(Protocol):
+    """A file beside the log, which is renamed, moved, flushed and deleted with it."""
+
+    def reset(self) -> None:
+        """Forget everything: recovery notes every batch again."""
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at or above ``offset``."""
+
+    def flush(self) -> None:
+        """fsync."""
+
+    def rename(self, path: str) -> None:
+        """Give the file another name."""
+
+    def moved_to(self, path: str) -> None:
+        """The partition's directory was renamed."""
+
+    def unlink(self) -> None:
+        """Remove the file, if there is one."""
+
+
 class Segment:
     """An open segment.
 
@@ -56,6 +78,7 @@ class Segment:
         "_chain",
         "_first_timestamp",
         "_fs",
+        "_indexes",
         "_interval",
         "_preallocated",
         "_since_entry",
@@ -104,6 +127,8 @@ class Segment:
         self.offset_index = OffsetIndex(fs, self.paths.offset_index, base_offset, config.index_bytes, active=active)
         self.time_index = TimeIndex(fs, self.paths.timeindex, base_offset, config.index_bytes, active=active)
         self.txn_index = TxnIndex(fs, self.paths.txnindex, base_offset)
+        self._indexes: tuple[SegmentIndex, ...] = (self.offset_index, self.time_index, self.txn_index)
+        """In the order of `SegmentPaths.derived`."""
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         self.created_ms = now_ms
         self._first_timestamp: int | None = None
@@ -146,9 +171,8 @@ class Segment:
 
     def reset_indexes(self) -> None:
         """Forget the indexes, the largest timestamp and the abort list: recovery is about to note every batch again."""
-        self.offset_index.reset()
-        self.time_index.reset()
-        self.txn_index.reset()
+        for index in self._indexes:
+            index.reset()
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self._first_timestamp = None
         self._since_entry = 0
@@ -194,9 +218,8 @@ class Segment:
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that holds ``offset`` and all behind it; returns how many bytes went."""
         found = self.locate(offset)
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.txn_index.truncate_to(offset)
+        for index in self._indexes:
+            index.truncate_to(offset)
         self.become_active()
         cut = 0 if found is None else self.truncate_bytes(found.position)
         if self.size == 0:
@@ -377,9 +400,8 @@ class Segment:
     def flush(self) -> None:
         """fsync the log and its indexes."""
         self.log.fsync()
-        self.offset_index.flush()
-        self.time_index.flush()
-        self.txn_index.flush()
+        for index in self._indexes:
+            index.flush()
 
     def rename(self, suffix: str) -> None:
         """Give all files of the segment another suffix behind their names ("" for none)."""
@@ -389,9 +411,8 @@ class Segment:
             self.log.rename(renamed.log)
         else:
             self._fs.rename(self.paths.log, renamed.log)
-        self.offset_index.rename(renamed.offset_index)
-        self.time_index.rename(renamed.timeindex)
-        self.txn_index.rename(renamed.txnindex)
+        for index, path in zip(self._indexes, renamed.derived, strict=False):  # a snapshot is the log's
+            index.rename(path)
         self.paths, self.suffix = renamed, suffix
 
     def moved_to(self, directory: str) -> None:
@@ -400,9 +421,8 @@ class Segment:
         self.paths = SegmentPaths(
             self.base_offset, *(os.path.join(directory, os.path.basename(path)) for path in self.paths[1:])
         )
-        self.offset_index.moved_to(self.paths.offset_index)
-        self.time_index.moved_to(self.paths.timeindex)
-        self.txn_index.moved_to(self.paths.txnindex)
+        for index, path in zip(self._indexes, self.paths.derived, strict=False):
+            index.moved_to(path)
         if isinstance(self.log, SealedFile):
             self.log.moved_to(self.paths.log)
 
@@ -420,6 +440,5 @@ class Segment:
             self.log.unlink()
         elif self._fs.exists(self.paths.log):
             self._fs.unlink(self.paths.log)
-        self.offset_index.unlink()
-        self.time_index.unlink()
-        self.txn_index.unlink()
+        for index in self._indexes:
+            index.unlink()
