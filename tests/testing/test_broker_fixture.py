@@ -13,7 +13,7 @@ _EXAMPLE = Path(__file__).parents[2] / "examples" / "orders"
 _PLUGIN = "seglog.testing.pytest"
 
 
-def run_pytest(directory: Path, *arguments: str) -> str:
+def run_pytest(directory: Path, *arguments: str, code: int = 0) -> str:
     """What pytest says, without colours and timings; it has to be content."""
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
@@ -24,7 +24,7 @@ def run_pytest(directory: Path, *arguments: str) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -67,3 +67,34 @@ def test_each_test_finds_a_broker_that_is_as_new(tmp_path: Path, *, process: boo
         "    assert topics(seglog_bootstrap) == ['a']\n"
     )
     assert "3 passed" in run_pytest(tmp_path)
+
+
+def test_a_test_fails_if_its_fault_was_never_met(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "from confluent_kafka.admin import AdminClient\n"
+        "def test_it_is_met(seglog_faults, seglog_broker, seglog_clock):\n"
+        "    seglog_broker.lose('Metadata')\n"
+        "    AdminClient({'bootstrap.servers': seglog_broker.bootstrap}).list_topics(timeout=60)\n"
+        "    seglog_clock.advance(1)\n"
+        "def test_it_is_not_met(seglog_faults, seglog_broker):\n"
+        "    seglog_broker.lose('Produce')\n"
+    )
+    said = run_pytest(tmp_path, code=1)
+    assert "2 passed, 1 error" in said
+    assert "was met by 0 requests" in said
+
+
+def test_a_cluster_is_healed_for_each_test(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n@pytest.fixture(scope='session')\ndef seglog_cluster_topics():\n    return {'t': 1}\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "def test_one_is_killed(seglog_cluster):\n"
+        "    seglog_cluster[1].kill()\n"
+        "    seglog_cluster[2].fail('Produce', error=6)\n"
+        "def test_all_run(seglog_cluster):\n"
+        "    assert seglog_cluster.in_sync('t') == {1, 2, 3}\n"
+        "    assert [broker.is_running for broker in seglog_cluster] == [True] * 3\n"
+        "    assert len(seglog_cluster[2].faults) == 0\n"
+    )
+    assert "2 passed" in run_pytest(tmp_path)

@@ -42,7 +42,8 @@ async def create_missing(node: Node, topics: Mapping[str, TopicFixture]) -> None
 async def create_topic(node: Node, name: str, fixture: TopicFixture) -> None:
     """Make a topic with its records. Errors of `LogDir.create_topic` and `Log.append`, `FaultError`."""
     batches = list(fixture.batches())
-    await node.changes.create(name, node.changes.place(fixture.partitions, 1), config_text(fixture.config))
+    assignment = node.changes.place(fixture.partitions, fixture.replication)
+    await node.changes.create(name, assignment, config_text(fixture.config))
     for number, records in batches:
         replica = node.topics.partition(name, number)
         assert replica is not None

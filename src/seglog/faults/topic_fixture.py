@@ -31,15 +31,18 @@ class TopicRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFixture:
-    """A topic with its records. ``config`` has Kafka's keys for topics."""
+    """A topic with its records. ``config`` has Kafka's keys for topics. In a cluster, a partition has ``replication``
+    replicas, and records can be given only with one broker."""
 
     partitions: int = 1
+    replication: int = 1
     records: Sequence[TopicRecord | bytes | str] = ()
     config: Mapping[str, object] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "partitions": self.partitions,
+            "replication": self.replication,
             "records": [_record_to_json(_record(one)) for one in self.records],
             "config": config_text(self.config),
         }
@@ -95,13 +98,14 @@ def fixture_from_json(document: Any) -> TopicFixture:
     """`FaultError` if the document is none."""
     try:
         records = tuple(_record_from_json(one) for one in document.get("records", ()))
-        partitions = document.get("partitions", 1)
+        partitions, replication = document.get("partitions", 1), document.get("replication", 1)
         config = {str(key): str(value) for key, value in document.get("config", {}).items()}
-        if not isinstance(partitions, int) or isinstance(partitions, bool):
-            raise TypeError(f"partitions is {partitions!r}")
+        for number in (partitions, replication):
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TypeError(f"{number!r} is no number")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FaultError(f"this is no topic: {error!r}") from error
-    return TopicFixture(partitions=partitions, records=records, config=config)
+    return TopicFixture(partitions=partitions, replication=replication, records=records, config=config)
 
 
 def config_text(config: Mapping[str, object] | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from seglog.testing.broker_clock import BrokerClock
     from seglog.testing.broker_error import BrokerError
     from seglog.testing.clock import ManualClock
+    from seglog.testing.cluster import Cluster
     from seglog.testing.crash_fs import Call, CrashFs, SimulatedCrash
     from seglog.testing.injected_fault import BrokerFaults, InjectedFault
     from seglog.testing.memory_fs import MemoryFs
@@ -28,6 +29,7 @@ __all__ = [
     "BrokerError",
     "BrokerFaults",
     "Call",
+    "Cluster",
     "CrashFs",
     "Difference",
     "ErrorCode",
@@ -51,6 +53,7 @@ _HOMES: Final = {
     "BrokerError": "testing.broker_error",
     "BrokerFaults": "testing.injected_fault",
     "Call": "testing.crash_fs",
+    "Cluster": "testing.cluster",
     "CrashFs": "testing.crash_fs",
     "Difference": "faults.replay",
     "ErrorCode": "core.error_codes",

@@ -276,6 +276,8 @@ class Broker:
         return self._runner.control(verb, argument)
 
     def _move(self, seconds: float) -> None:
+        if "cluster.store" in self.settings:
+            raise BrokerError("the clock of a cluster's broker does not move: the other brokers' would not")
         if self.is_running:
             self._control("advance", {"seconds": seconds})
 
@@ -290,6 +292,14 @@ class Broker:
         """Errors of `LogDir.create_topic`. It is gone after the next `reset`."""
         self._check_answering()
         self._runner.create_topic(name, TopicFixture(partitions=partitions, config=config, records=records))
+
+    def create_replicated(
+        self, name: str, partitions: int, config: Mapping[str, object] | None, replication: int
+    ) -> None:
+        """A topic of a cluster; see `Cluster.create_topic`, which waits for it."""
+        self._check_answering()
+        fixture = TopicFixture(partitions=partitions, config=config, replication=replication)
+        self._runner.create_topic(name, fixture)
 
     def close(self) -> None:
         """Stop, and remove what is temporary. `start` begins anew, on another port."""

@@ -14,6 +14,9 @@ import pytest
 if TYPE_CHECKING:
     from seglog.faults.topic_fixture import TopicSpec
     from seglog.testing.broker import Broker
+    from seglog.testing.broker_clock import BrokerClock
+    from seglog.testing.cluster import Cluster
+    from seglog.testing.injected_fault import BrokerFaults
 
 
 @pytest.fixture(scope="session")
@@ -59,3 +62,38 @@ def seglog_broker(seglog_session_broker: Broker) -> Broker:
 def seglog_bootstrap(seglog_broker: Broker) -> str:
     """The value for ``bootstrap.servers``."""
     return seglog_broker.bootstrap
+
+
+@pytest.fixture
+def seglog_faults(seglog_broker: Broker) -> Iterator[BrokerFaults]:
+    """The faults of `seglog_broker`. The test fails if one of them was never met, unless it was removed."""
+    yield seglog_broker.faults
+    seglog_broker.faults.assert_all_fired()
+
+
+@pytest.fixture
+def seglog_clock(seglog_broker: Broker) -> BrokerClock:
+    """The clock of `seglog_broker`."""
+    return seglog_broker.clock
+
+
+@pytest.fixture(scope="session")
+def seglog_cluster_topics() -> Mapping[str, int] | Iterable[str]:
+    """Topics of `seglog_cluster`: names, or names with their numbers of partitions."""
+    return ()
+
+
+@pytest.fixture(scope="session")
+def seglog_session_cluster(seglog_cluster_topics: Mapping[str, int] | Iterable[str]) -> Iterator[Cluster]:
+    """Three brokers that share a cluster, as the tests before have left them."""
+    from seglog.testing.cluster import Cluster
+
+    with Cluster(seglog_cluster_topics) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def seglog_cluster(seglog_session_cluster: Cluster) -> Cluster:
+    """Three brokers that run and share a cluster, without faults. Topics and records of earlier tests are there."""
+    seglog_session_cluster.heal()
+    return seglog_session_cluster
