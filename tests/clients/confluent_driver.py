@@ -89,11 +89,14 @@ class Driver:
             "group.id": job["group"],
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": job["session_ms"],
-            "heartbeat.interval.ms": min(job["session_ms"] // 6, 500),
             "max.poll.interval.ms": job.get("poll_ms", 60_000),
-            "partition.assignment.strategy": "cooperative-sticky" if job.get("cooperative") else "range",
         }
+        if "protocol" in job:
+            config["group.protocol"] = job["protocol"]
+        else:
+            config["session.timeout.ms"] = job["session_ms"]
+            config["heartbeat.interval.ms"] = min(job["session_ms"] // 6, 500)
+            config["partition.assignment.strategy"] = "cooperative-sticky" if job.get("cooperative") else "range"
         if "instance" in job:
             config["group.instance.id"] = job["instance"]
         consumer = confluent.Consumer({**self._config, **config})

@@ -14,6 +14,7 @@ from tests.clients.choosing import names
 from tests.clients.process import ClientProcess, wait_for
 from tests.clients.servers import Server
 from tests.clients.versions import CLIENTS
+from tests.kafka.jars import CURRENT
 
 _SESSION_MS = 3000
 _PARTITIONS = 4
@@ -135,6 +136,28 @@ def test_members_come_die_stall_and_come_back(group: Callable[[str], Group], nam
     last = all_.join(cooperative=cooperative, session_ms=30_000)  # nobody waits for its end
     last.until(lambda one: _has(_PARTITIONS)(one) and one.has_committed(24), "what is new")
     assert all(last.offsets("read", partition) == list(range(20, 25)) for partition in range(_PARTITIONS))
+
+
+@pytest.mark.parametrize("name", ["confluent", f"java-{CURRENT}"])
+def test_group_changes_its_protocol_while_members_stay(group: Callable[[str], Group], name: str) -> None:
+    """KIP-848: the broker assigns. A classic member joins, and has everything when the others have left."""
+    all_ = group(name)
+    all_.produce(0, 5)
+    first, second = (all_.join(protocol="consumer") for _ in range(2))
+    _share([first, second], (2, 2))
+    all_.produce(5, 10)
+    _commit([first, second], 9)
+    classic = all_.join(session_ms=30_000)
+    _share([first, second, classic], (1, 1, 2))
+    second.finish("stop")
+    _share([first, classic], (2, 2))
+    first.finish("stop")
+    _share([classic], (_PARTITIONS,))
+    all_.produce(10, 15)
+    _commit([classic], 14)
+    third = all_.join(protocol="consumer")
+    _share([classic, third], (2, 2))
+    assert all_.committed() == {str(partition): 15 for partition in range(_PARTITIONS)}
 
 
 @pytest.mark.parametrize("name", names("confluent-2.0"))

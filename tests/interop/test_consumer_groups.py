@@ -12,8 +12,10 @@ from seglog.protocol.apis import ApiKey
 from tests.cases import case
 from tests.interop.test_sequences_apis import created
 from tests.sequences.both import Both
-from tests.sequences.consumer_groups import ConsumerGroups
+from tests.sequences.consumer_groups import ClassicMember, ConsumerGroups
 
+ILLEGAL_GENERATION = 22
+REBALANCE_IN_PROGRESS = 27
 STEPS = 80
 _numbers = itertools.count()
 
@@ -38,3 +40,69 @@ def test_random_requests_are_answered_as_by_kafka(both: Both, block: int) -> Non
         for _ in range(STEPS):
             world.step()
         world.check_records()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_group_migrates_as_in_kafka(both: Both) -> None:
+    """A classic group becomes a consumer group with its first consumer member, and a classic one with its last."""
+    name = f"consumer-{next(_numbers)}"
+    topic = created(both, name, 4)
+    world = ConsumerGroups(both, Random(1), name, [topic])
+    classic = ClassicMember(world)
+    classic.join()
+    classic.sync(assigns=[0, 1, 2, 3])
+    world.describe()
+    member = world.members[0]
+    member.topics = [topic]
+    world.heartbeat(member)
+    world.describe()
+    assert member.epoch == 2
+    assert classic.heartbeat() == REBALANCE_IN_PROGRESS
+    classic.join()
+    classic.sync()
+    assert classic.owned == [2, 3]
+    world.describe()
+    assert classic.heartbeat() == REBALANCE_IN_PROGRESS  # it has yet to say that it gave up the others
+    classic.join()
+    classic.sync()
+    world.heartbeat(member)
+    assert member.owned == {topic: [0, 1]}
+    assert classic.heartbeat() == 0
+    # Another classic member joins the consumer group, and leaves it.
+    other = ClassicMember(world, instance=f"{name}-static")
+    other.join()
+    other.sync()
+    world.describe()
+    other.leave()
+    world.heartbeat(member)
+    classic.heartbeat()
+    world.describe()
+    world.leave(member)
+    assert classic.heartbeat() == ILLEGAL_GENERATION  # the generation of the classic group is the group's epoch
+    classic.join()
+    classic.sync(assigns=[0, 1, 2, 3])
+    both.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[world.group])
+    classic.leave()
+    world.heartbeat(member)  # the empty classic group becomes a consumer group
+    world.describe()
+    world.check_records()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_regular_expressions_are_resolved_as_in_kafka(both: Both) -> None:
+    name = f"consumer-{next(_numbers)}"
+    topics = [created(both, f"{name}-a", 2), created(both, f"{name}-b", 1)]
+    world = ConsumerGroups(both, Random(1), name, topics)
+    member = world.members[0]
+    world.join_by_expression(member, f"{name}-(")
+    assert member.epoch == 0
+    world.join_by_expression(member, f"{name}-.")
+    world.until_described_alike()
+    world.heartbeat(member)
+    assert sorted(member.owned) == topics
+    world.describe()
+    world.join_by_expression(member, f"{name}-[b]")
+    world.describe()
+    world.leave(member)
+    world.describe()
+    world.check_records()

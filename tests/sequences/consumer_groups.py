@@ -7,12 +7,16 @@ each broker makes up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
+from struct import pack
 from typing import Any, Final
 
+from seglog.coordinators.consumer.consumer_protocol import decode_assignment, encode_assignment
 from seglog.coordinators.consumer_records import CONSUMER_KEYS
 from seglog.coordinators.group_records import decode
 from seglog.protocol.apis import ApiKey
+from tests.kit.waiting import wait_until
 from tests.sequences.both import Both, Ref, Side, in_order
 from tests.sequences.internal_topics import records_of
 
@@ -45,6 +49,72 @@ class Member:
     def reset(self) -> None:
         self.epoch = _JOINS
         self.owned: dict[str, list[int]] = {}
+
+
+class ClassicMember:
+    """A member of the same group that speaks the classic protocol. The brokers make up its id: `range` takes two such
+    members in the same order only if one of them is static."""
+
+    def __init__(self, world: ConsumerGroups, instance: str | None = None) -> None:
+        self._instance = instance
+        self._both = world.both
+        self._group = world.group
+        self._topic = world.topics[0]
+        self._ref = Ref(f"classic member {id(self)}")
+        self._generation = -1
+        self._has_id = False
+        self.owned: list[int] = []
+
+    def _who(self) -> dict[str, Any]:
+        who = {"group_id": self._group, "member_id": self._ref, "generation_id": self._generation}
+        return who | {"group_instance_id": self._instance}
+
+    def join(self) -> None:
+        owned = {self._topic: frozenset(self.owned)}
+        contents: dict[str, Any] = {
+            "group_id": self._group,
+            "group_instance_id": self._instance,
+            "session_timeout": TIMEOUT_MS,
+            "rebalance_timeout": TIMEOUT_MS,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": encode_subscription([self._topic], owned)}],
+        }
+        if not self._has_id:
+            answers = [side.wire().ask(ApiKey.JOIN_GROUP, 9, **contents, member_id="") for side in self._both.sides]
+            for side, answer in zip(self._both.sides, answers, strict=True):
+                side.learn(self._ref, answer.member_id)
+            self._has_id = True
+        answer = self._both.ask(ApiKey.JOIN_GROUP, 9, **contents, member_id=self._ref).ours
+        assert answer.error_code == 0
+        self._generation = answer.generation_id
+
+    def sync(self, assigns: list[int] | None = None) -> None:
+        """``assigns``: it leads a classic group, and takes these partitions."""
+        assignment = encode_assignment({self._topic: frozenset(assigns or ())}, 1)
+        answer = self._both.ask(
+            ApiKey.SYNC_GROUP,
+            5,
+            **self._who(),
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[{"member_id": self._ref, "assignment": assignment}] if assigns else [],
+        ).ours
+        self.owned = sorted(decode_assignment(answer.assignment).partitions.get(self._topic, ()))
+
+    def heartbeat(self) -> int:
+        return int(self._both.ask(ApiKey.HEARTBEAT, 4, **self._who()).ours.error_code)
+
+    def leave(self) -> None:
+        members = [{"member_id": self._ref, "group_instance_id": self._instance}]
+        self._both.ask(ApiKey.LEAVE_GROUP, 4, group_id=self._group, members=members)
+
+
+def encode_subscription(topics: list[str], owned: Mapping[str, frozenset[int]]) -> bytes:
+    """Version 1: the assigned partitions follow the topics and the user data."""
+    out = bytearray(pack(">hi", 1, len(topics)))
+    for topic in topics:
+        out += pack(">h", len(topic)) + topic.encode()
+    return bytes(out) + pack(">i", -1) + encode_assignment(owned, 1)[2:-4]
 
 
 class ConsumerGroups:
@@ -235,6 +305,26 @@ class ConsumerGroups:
                         topic["partitions"] = sorted(topic["partitions"])
         return answer
 
+    def until_described_alike(self) -> None:
+        """Until both have resolved the regular expressions, which they do after the heartbeat that asks for it."""
+
+        def is_resolved() -> bool:
+            found = [self._described(side)["groups"] for side in self.both.sides]
+            return found[0] == found[1] and all(group["group_epoch"] > 1 for group in found[0][:1])
+
+        wait_until(is_resolved, "regular expressions")
+
+    def join_by_expression(self, member: Member, expression: str) -> None:
+        member.topics = []
+        fields = self._full(member) | {"subscribed_topic_names": None, "subscribed_topic_regex": expression}
+        contents = {
+            "group_id": self.group,
+            "member_id": member.member_id,
+            "member_epoch": member.epoch,
+            "topic_partitions": self._owned(member.owned),
+        }
+        self._take(member, self.both.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **{**contents, **fields}))
+
     # Records
 
     def check_records(self) -> None:
@@ -247,7 +337,7 @@ class ConsumerGroups:
         for record in records_of(side, "__consumer_offsets"):
             entry = None if record.key is None else decode(record.key, record.value)
             if entry is not None and isinstance(entry[0], CONSUMER_KEYS) and entry[0].group == self.group:
-                values = found.setdefault(f"{type(entry[0]).__name__} {list(entry[0])}", [])
+                values = found.setdefault(f"{type(entry[0]).__name__} {[side.plain(part) for part in entry[0]]}", [])
                 values.append(None if entry[1] is None else _plain(entry[1]._asdict(), names))
         return found
 

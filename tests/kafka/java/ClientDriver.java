@@ -246,12 +246,16 @@ public final class ClientDriver {
         Properties config = config();
         config.put("group.id", job.get("group").asText());
         config.put("auto.offset.reset", "earliest");
-        config.put("session.timeout.ms", job.get("session_ms").asText());
-        config.put("heartbeat.interval.ms", Integer.toString(job.get("session_ms").asInt() / 6));
         config.put("max.poll.interval.ms", Integer.toString(job.path("poll_ms").asInt(60_000)));
         config.put("max.poll.records", "1");
-        config.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer."
-                + (job.path("cooperative").asBoolean() ? "CooperativeStickyAssignor" : "RangeAssignor"));
+        if (job.has("protocol")) {
+            config.put("group.protocol", job.get("protocol").asText());
+        } else {
+            config.put("session.timeout.ms", job.get("session_ms").asText());
+            config.put("heartbeat.interval.ms", Integer.toString(job.get("session_ms").asInt() / 6));
+            config.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer."
+                    + (job.path("cooperative").asBoolean() ? "CooperativeStickyAssignor" : "RangeAssignor"));
+        }
         if (job.has("instance")) {
             config.put("group.instance.id", job.get("instance").asText());
         }
