@@ -21,6 +21,7 @@ from seglog.broker.apis.producers import ProducerApis
 from seglog.broker.apis.reassignments import ReassignmentApis
 from seglog.broker.apis.topics import TopicApis
 from seglog.broker.configuration import Configuration, topic_rules
+from seglog.broker.group_configs import GroupConfigs
 from seglog.broker.identity import Identity
 from seglog.broker.offload import Offload
 from seglog.broker.requests import RequestContext
@@ -91,7 +92,14 @@ class Desk:
             MetadataApis(self.topics, self.changes, self.identity, self.configuration, THREADS, offload),
             TopicApis(self.topics, self.changes, self.identity, self.configuration),
             OffsetApis(self.topics, self.changes, offload),
-            ConfigApis(self.topics, self.changes, self.configuration, self.took_effect.append, self.identity),
+            ConfigApis(
+                self.topics,
+                self.changes,
+                self.configuration,
+                self.took_effect.append,
+                self.identity,
+                GroupConfigs(self.store, self.view, self.configuration),
+            ),
             ProducerApis(self.topics),
             ElectionApis(states, self.topics),
             ReassignmentApis(states, self.topics, self.identity),

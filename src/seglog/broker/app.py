@@ -33,6 +33,7 @@ from seglog.broker.dispatch import Dispatch, frame_limits, warm_up
 from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.ground import BrokerGround
+from seglog.broker.group_configs import GroupConfigs
 from seglog.broker.health import StoreStatus
 from seglog.broker.identity import Identity
 from seglog.broker.internal_topics import InternalTopic
@@ -352,15 +353,13 @@ class Node:
             more={} if self.is_alone else _OFFSETS_CONFIG,
         )
         topics = ClusterTopicImage(self.view, self._ground.clock)
-        self.groups = GroupCoordinator(self._offsets_topic, settings, topics, self._group_config, ground=self._ground)
+        self._group_configs = GroupConfigs(self.store, self.view, self.configuration)
+        self.groups = GroupCoordinator(
+            self._offsets_topic, settings, topics, self._group_configs.in_force, ground=self._ground
+        )
         self.topics.removed.append(lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)]))
         self.replicas.changed.append(self._coordinator_partition_changed)
         self._tasks.begin("groups", self.groups.run())
-
-    def _group_config(self, _group_id: str) -> Mapping[str, str]:
-        """The settings of a consumer group that may change while the broker runs."""
-        interval = self.configuration.current.group_consumer_assignment_interval_ms
-        return {"consumer.assignment.interval.ms": str(interval)}
 
     def _compose_transactions(self, ids: ProducerIds) -> None:
         settings = transaction_settings(self.configuration.current, is_alone=self.is_alone)
@@ -452,7 +451,7 @@ class Node:
             MetadataApis(topics, changes, self.identity, self.configuration, self._ground.workers, offload),
             TopicApis(topics, changes, self.identity, self.configuration),
             OffsetApis(topics, changes, offload),
-            ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity),
+            ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity, self._group_configs),
             ProducerApis(topics),
             GroupApis(self.groups, self.transactions, self.identity),
             ConsumerGroupApis(self.groups, lambda: self.view.features.level(GROUP_VERSION)),

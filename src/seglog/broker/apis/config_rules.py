@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from seglog.broker.configuration import Configuration
 from seglog.broker.requests import ApiError
+from seglog.coordinators.consumer.group_config import GROUP_KEYS, GroupConfigBounds, check_group_config
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, default_text
 from seglog.core.config import INTERNAL_SEGMENT_BYTES, REFUSED_TOPIC_KEYS, SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import Boolean, Enumeration, Integer, Names, Real, ScaledInteger, Setting
+from seglog.core.types import MAX_INT32, MAX_INT64
 
 
 class ConfigSource(IntEnum):
@@ -23,6 +25,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT = 3
     STATIC = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 _TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
@@ -51,6 +54,8 @@ def _reason(rule: object, text: str) -> str:
                 number = int(text) if isinstance(rule, Integer) else float(text)
             except ValueError:
                 return f"Not a number of type {rule.type.upper()}"
+            if abs(number) > _LARGEST.get(rule.type, abs(number)):
+                return f"Not a number of type {rule.type.upper()}"
             if number < rule.low:
                 return f"Value must be at least {rule.low:g}" if isinstance(rule, Real) else _at_least(rule.low)
             return f"Value must be no more than {rule.high:g}" if isinstance(rule, Real) else _at_most(rule.high)
@@ -62,6 +67,10 @@ def _reason(rule: object, text: str) -> str:
             return f"String must be one of: {', '.join(rule.names)}"
         case _:
             return str(getattr(rule, "allowed", "it is not allowed"))
+
+
+_LARGEST: Final = {"int": MAX_INT32, "long": MAX_INT64}
+"""Of Java's types: what is larger is no number for Kafka, and not one that is too large."""
 
 
 def _at_least(low: int) -> str:
@@ -94,6 +103,20 @@ def check_topic_config(given: Mapping[str, str | None]) -> dict[str, str]:
         message = f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
         raise ApiError(ErrorCode.INVALID_CONFIG, message) from error
     return config.overrides()
+
+
+def check_group_texts(given: Mapping[str, str], bounds: GroupConfigBounds) -> Mapping[str, str]:
+    """A group's own configuration. `ApiError` if it is not valid."""
+    for name, text in given.items():
+        row = GROUP_KEYS.get(name)
+        why = f"Unknown group config name: {name}" if row is None else complaint(row, text)
+        if why is not None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, why)
+    try:
+        check_group_config(given, bounds)
+    except InvalidConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    return given
 
 
 def check_threads(before: LogDirConfig, after: LogDirConfig) -> None:
@@ -138,6 +161,21 @@ def describe_topic(
             value = row.rule.format(getattr(defaults, row.attribute))
             source = layers[0][2] if layers else ConfigSource.DEFAULT
         found.append(_described(row, value, source, layers, read_only=False))
+    return found
+
+
+def describe_group(
+    given: Mapping[str, str], configuration: Configuration, wanted: Collection[str] | None
+) -> list[dict[str, Any]]:
+    """All keys of a group, or the ``wanted`` ones, with values and origins."""
+    found = []
+    for name, row in GROUP_KEYS.items():
+        if wanted is not None and name not in wanted:
+            continue
+        layers = list(_layers(BROKER_KEYS[f"group.{name}"], configuration))
+        if name in given:
+            layers.insert(0, (name, row.rule.format(row.parse(given[name])), ConfigSource.GROUP))
+        found.append(_described(row, layers[0][1], layers[0][2], layers, read_only=False))
     return found
 
 

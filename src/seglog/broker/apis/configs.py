@@ -1,5 +1,5 @@
-"""Configurations of topics and brokers: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
-Rules and messages are those of ``ConfigurationControlManager`` and ``ConfigAdminManager``."""
+"""Configurations of topics, brokers and groups: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs,
+ListConfigResources. Rules and messages are those of ``ConfigurationControlManager`` and ``ConfigAdminManager``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from enum import IntEnum
 from typing import Any, Final
 
 from seglog.broker.apis.config_rules import (
+    check_group_texts,
     check_threads,
     check_topic_config,
     complaint,
     describe_broker,
     describe_defaults,
+    describe_group,
     describe_topic,
 )
 from seglog.broker.configuration import DEFAULT, Configuration
+from seglog.broker.group_configs import GroupConfigs
 from seglog.broker.identity import Identity
 from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.topic_changes import TopicChanges
@@ -36,6 +39,7 @@ class ConfigResource(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class AlterConfigOp(IntEnum):
@@ -51,7 +55,7 @@ _Change = tuple[str, AlterConfigOp, str | None]
 _Update = Callable[[Mapping[str, str]], Mapping[str, str]]
 _MIN_INSYNC: Final = "min.insync.replicas"
 """All brokers of a cluster share it: the writers of ISR and ELR and the controller must use the same value."""
-_ELSEWHERE: Final = {8: "loggers of a broker", 16: "client metrics", 32: "groups"}
+_ELSEWHERE: Final = {8: "loggers of a broker", 16: "client metrics"}
 
 
 class ConfigApis:
@@ -64,12 +68,14 @@ class ConfigApis:
         configuration: Configuration,
         took_effect: Callable[[BrokerConfig], None],
         identity: Identity,
+        groups: GroupConfigs,
     ) -> None:
         self._topics = topics
         self._changes = changes
         self._configuration = configuration
         self._took_effect = took_effect
         self._identity = identity
+        self._groups = groups
 
     def handlers(self) -> Mapping[int, ApiHandler]:
         return {
@@ -121,6 +127,10 @@ class ConfigApis:
                 message = f"Unexpected broker id, expected {expected} or empty string, but received {name}"
                 raise ApiError(ErrorCode.INVALID_REQUEST, message)
             return describe_broker(self._configuration, wanted)
+        if resource.resource_type == ConfigResource.GROUP:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return describe_group(self._groups.given(name), self._configuration, wanted)
         raise _not_served(resource.resource_type)
 
     def list_config_resources(self, request: Message, context: RequestContext) -> Answer:
@@ -136,6 +146,9 @@ class ConfigApis:
         if ConfigResource.TOPIC in asked:
             kind = int(ConfigResource.TOPIC)
             found += [{"resource_name": topic.name, "resource_type": kind} for topic in self._topics]
+        if ConfigResource.GROUP in asked:
+            kind = int(ConfigResource.GROUP)
+            found += [{"resource_name": group, "resource_type": kind} for group in self._groups.names()]
         return {"config_resources": found}
 
     # Alter
@@ -187,6 +200,8 @@ class ConfigApis:
             await self._alter_topic(name, changes, replace=replace, validate_only=validate_only)
         elif kind == ConfigResource.BROKER:
             await self._alter_broker(name, changes, replace=replace, validate_only=validate_only)
+        elif kind == ConfigResource.GROUP:
+            await self._alter_group(name, changes, replace=replace, validate_only=validate_only)
         else:
             raise _not_served(kind)
 
@@ -244,6 +259,17 @@ class ConfigApis:
             )
         except InvalidConfigError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+    async def _alter_group(self, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool) -> None:
+        def update(before: Mapping[str, str]) -> Mapping[str, str]:
+            after = _changed(before, changes, lambda _: "", replace=replace)
+            return check_group_texts(after, self._groups.bounds)
+
+        if not name:
+            _changed({}, changes, lambda _: "", replace=replace)  # whose errors come first
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+        await self._groups.change(name, update, validate_only=validate_only)
 
     def _broker_value(self, key: str) -> str:
         row = BROKER_KEYS[key]
