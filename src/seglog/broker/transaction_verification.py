@@ -17,8 +17,10 @@ Codes = Mapping[TopicPartition, ErrorCode]
 AskCoordinator = Callable[[int, str, ProducerIdAndEpoch, Sequence[TopicPartition], bool], Awaitable[Codes]]
 """Ask another broker to add partitions to a transaction, or with True only to verify. It does not raise."""
 
+_FIRST_RETRY_SECONDS: Final = 0.0025
 _RETRY_SECONDS: Final = 0.02
-"""``add.partitions.to.txn.retry.backoff.ms``"""
+"""``add.partitions.to.txn.retry.backoff.ms``. The first retries come sooner: most markers are written within some
+milliseconds."""
 _RETRY_UP_TO_SECONDS: Final = 0.1
 """``add.partitions.to.txn.retry.backoff.max.ms``"""
 _IN_PROGRESS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
@@ -62,11 +64,13 @@ class TransactionVerifier:
         may be about to complete: ask again for 0.1 s."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _RETRY_UP_TO_SECONDS
+        backoff = _FIRST_RETRY_SECONDS
         while True:
             codes = await self.check(transactional_id, producer, partitions, adds=adds, knows_abortable=knows_abortable)
             if not adds or _IN_PROGRESS.isdisjoint(codes.values()) or loop.time() >= until:
                 return {one: _of_produce(code, adds=adds) for one, code in codes.items()}
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, _RETRY_SECONDS)
 
     async def check(
         self,
@@ -96,6 +100,7 @@ class TransactionVerifier:
             return await self._ask(leader, transactional_id, producer, partitions, not adds)
         try:
             if adds:
+                await coordinator.until_completed(transactional_id)
                 await coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMPS_FROM)
                 return dict.fromkeys(partitions, ErrorCode.NONE)
             return verified(partitions, coordinator.verify_partitions(transactional_id, producer, partitions))

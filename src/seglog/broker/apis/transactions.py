@@ -132,6 +132,8 @@ class TransactionApis:
         if asked.verify_only:
             there = self._coordinator.verify_partitions(asked.transactional_id, _producer(asked), partitions)
             return dict(verified(partitions, there))
+        if version != _IMPLICIT:
+            await self._coordinator.until_completed(asked.transactional_id)
         await self._coordinator.add_partitions(asked.transactional_id, _producer(asked), partitions, version)
         return dict.fromkeys(partitions, ErrorCode.NONE)
 
@@ -141,6 +143,7 @@ class TransactionApis:
             return {"error_code": int(ErrorCode.INVALID_REQUEST)}
         partition = TopicPartition(OFFSETS_TOPIC, self._groups.partition_of(request.group_id))
         try:
+            await self._coordinator.until_completed(request.transactional_id)
             await self._coordinator.add_partitions(request.transactional_id, _producer(request), (partition,), 0)
         except CoordinatorError as error:
             return {"error_code": int(_code(error, context))}

@@ -2,8 +2,8 @@
 has markers written when an end is decided, and answers clients.
 
 EndTxn is answered when the decision is committed. Markers follow, and the record that completes the transaction; until
-then the next step of the producer gets CONCURRENT_TRANSACTIONS. If this broker stops leading the partition meanwhile,
-its successor finds the decision in the log and writes the markers again.
+then the next step of the producer waits a moment, and gets CONCURRENT_TRANSACTIONS. If this broker stops leading the
+partition meanwhile, its successor finds the decision in the log and writes the markers again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from seglog.replication.replica import Replica
 _log: Final = logging.getLogger("seglog.coordinators")
 _COMMIT_TIMEOUT_MS: Final = 5_000
 _RETRY_SECONDS: Final = 0.1
+_COMPLETION_SECONDS: Final = 0.1
+"""How long a producer's next step waits for its last transaction: as long as Kafka's brokers try again for it
+(``add.partitions.to.txn.retry.backoff.max.ms``)."""
 
 
 class TransactionContext(CoordinatorContext):
@@ -39,6 +42,18 @@ class TransactionContext(CoordinatorContext):
     def __init__(self, partition: Replica, clock: Clock) -> None:
         super().__init__(partition, clock, _COMMIT_TIMEOUT_MS)
         self.shard = TransactionShard()
+        self._completions: dict[str, asyncio.Task[None]] = {}
+
+    def note_completion(self, transactional_id: str, completion: asyncio.Task[None]) -> None:
+        """``completion`` has the markers of a decided transaction written."""
+        self._completions[transactional_id] = completion
+        completion.add_done_callback(lambda _: self._completions.pop(transactional_id, None))
+
+    async def until_completed(self, transactional_id: str, seconds: float) -> None:
+        """Wait for the completion that is under way, if there is one."""
+        completion = self._completions.get(transactional_id)
+        if completion is not None:
+            await asyncio.wait((completion,), timeout=seconds)
 
 
 class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
@@ -139,6 +154,14 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
             raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS, "the open transaction is being aborted")
         return proposed.producer
 
+    async def until_completed(self, transactional_id: str) -> None:
+        """Wait until the last transaction is completed, or for a moment. A client that is told to try again does so
+        after 20 ms, and most markers are written much sooner. Raises `CoordinatorError`.
+
+        Requests of brokers must not wait: those of other transactions are behind them in the same connection.
+        """
+        await self._context_of(transactional_id).until_completed(transactional_id, _COMPLETION_SECONDS)
+
     async def add_partitions(
         self,
         transactional_id: str,
@@ -234,7 +257,8 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
         """Have markers written."""
         complete = context.shard.complete(prepared.transactional_id, self._clock.now_ms())
         assert self._owner is not None
-        self._owner.create_task(self._complete(context, prepared, complete))
+        completion = self._owner.create_task(self._complete(context, prepared, complete))
+        context.note_completion(prepared.transactional_id, completion)
 
     async def _complete(self, context: TransactionContext, prepared: Transaction, complete: Transaction) -> None:
         marker = TransactionMarker(
