@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from tests.clients.versions import CLIENTS, Client, command
+from tests.clients.versions import CLIENTS, OTHERS, Client, command
 
 SECONDS: Final = 120.0
 _ROOT: Final = Path(__file__).parents[2]
@@ -40,7 +40,8 @@ class ClientProcess:
     def __init__(self, name: str, bootstrap: str, *, locked_only: bool = False) -> None:
         """``locked_only``: with the environment's packages alone, so that nothing is downloaded."""
         self.name = name
-        self.kind: Client = CLIENTS[name]._replace(pins=()) if locked_only else CLIENTS[name]
+        kind = (CLIENTS | OTHERS)[name]
+        self.kind: Client = kind._replace(pins=()) if locked_only else kind
         arguments, environment = command(self.kind, bootstrap)
         self._process = subprocess.Popen(
             arguments,

@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.ecosystem.artefacts import npm_modules
 from tests.kafka.jars import CURRENT, PREVIOUS, KafkaVersion, cache_dir, class_path, made_once
 
-__all__ = ["CLIENTS", "Client", "command", "package_of", "version_of"]
+__all__ = ["CLIENTS", "OTHERS", "Client", "command", "package_of", "version_of"]
 
 _PIP_SECONDS = 300
 _ROOT = Path(__file__).parents[2]
@@ -73,6 +74,8 @@ CLIENTS: Final[dict[str, Client]] = {
     f"java-{PREVIOUS}": Client("java", (PREVIOUS,), cooperative=True),
 }
 
+OTHERS: Final = {"kafkajs": Client("kafkajs", ("kafkajs@2.2.4",))}
+"""Clients that do only a part of the jobs."""
 
 _PACKAGES: Final = {"confluent": "confluent-kafka", "kafka_python": "kafka-python", "aiokafka": "aiokafka"}
 
@@ -97,6 +100,10 @@ def command(client: Client, bootstrap: str) -> tuple[list[str], dict[str, str]]:
         version: KafkaVersion = CURRENT if client.pins == (CURRENT,) else PREVIOUS
         path = class_path(version, with_ours=True)
         return ["java", *_JVM, "-cp", path, "ClientDriver", bootstrap], dict(os.environ)
+    if client.driver == "kafkajs":
+        modules = npm_modules(*client.pins) / "node_modules"
+        environment = {**os.environ, "NODE_PATH": str(modules), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+        return ["node", "tests/clients/kafkajs_driver.js", bootstrap], environment
     path = os.pathsep.join(map(str, _installed(client.pins)))
     return (
         [sys.executable, "-m", f"tests.clients.{client.driver}_driver", bootstrap],
