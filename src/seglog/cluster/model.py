@@ -455,7 +455,7 @@ def _numbers(values: Iterable[int]) -> tuple[int, ...]:
 
 
 def _last_known(values: Iterable[int | Iterable[int]]) -> tuple[Member, ...]:
-    """Before there was evidence these members had no epoch: it is unknown what they had then, so nothing is proven."""
+    """These members are from before evidence existed, and have no epoch. Their logs of that time prove nothing."""
     return tuple(Member(value, -1) if isinstance(value, int) else Member(*_numbers(value)) for value in values)
 
 

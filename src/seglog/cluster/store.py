@@ -36,7 +36,7 @@ WatchCallback = Callable[[frozenset[str] | None], None]
 
 
 class StoreError(SeglogError):
-    """The store did not do what it was asked to do."""
+    """The store refused or failed."""
 
 
 class CommitConflictError(StoreError):

@@ -185,7 +185,7 @@ class NameSet(frozenset[str]):
 @dataclass(frozen=True, slots=True)
 class Names:
     """A set of names, maybe empty, written with commas between them in the order in which they were given; saying one
-    twice is no error.
+    twice is allowed.
 
     >>> policies = Names(("compact", "delete"))
     >>> policies.format(policies.parse("delete,compact")), policies.format(frozenset({"delete", "compact"}))

@@ -112,7 +112,7 @@ class ReplicaListener:
 class Replica:
     """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`).
 
-    While the broker's session is in doubt (`doubt`), a leader commits only if that is safe whoever else was elected
+    While the broker's session is in doubt (`doubt`), a leader commits only if that is safe whichever broker was elected
     (`Progress.may_commit_unconfirmed`). Otherwise it ``is_suspended``: it answers its followers and no client.
 
     ``followers`` are called when the log's end grows, with the number of bytes, and with 0 when only the high watermark
@@ -192,7 +192,7 @@ class Replica:
 
     @property
     def is_placed(self) -> bool:
-        """Whether it leads or follows, so that what it shows is a prefix of what is committed."""
+        """Whether it leads or follows, so that its visible records are a prefix of the committed ones."""
         return self.leader != NO_LEADER and not self.is_suspended
 
     @property

@@ -192,8 +192,7 @@ class Replicas(ReplicaListener):
         self._tell(replica)
 
     def doubted(self) -> None:
-        """The store has not confirmed the session for too long: continue only with what is safe whoever else was
-        elected."""
+        """The store has not confirmed the session for too long: do only what is safe whichever broker was elected."""
         if self._has_resigned:
             return
         self._is_in_doubt = True

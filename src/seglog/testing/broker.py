@@ -345,7 +345,7 @@ class Broker:
             self._kept = None
 
 
-# What a runner takes is loaded only by whoever makes a broker.
+# Loaded only by a program that makes a broker.
 
 
 def _process_runner() -> KillableRunner:

@@ -1,6 +1,6 @@
 """A broker as a process of its own, told what to do through its standard input: one JSON object a line, one in answer.
 
-When whoever has started it ends, in whatever way, its standard input ends, and it stops.
+When its parent process ends, in whatever way, its standard input ends, and it stops.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _documents(topics: Mapping[str, TopicFixture]) -> dict[str, object]:
 
 
 def _line(pipe: IO[bytes]) -> bytes:
-    """A line, or what there was of it at the end."""
+    """A line, or the rest of the output at its end."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         if not selector.select(_PATIENCE):

@@ -223,7 +223,7 @@ def test_a_log_that_somebody_else_went_on_with_is_refused(count: int) -> None:
     with open_dir(fs) as directory:  # as a Kafka broker, who knows of no manifest
         directory.log("t").append(batches_of(texts("x", 3))[0])
     fs.write(f"{DIR}/seglog.adopt", manifest)
-    with pytest.raises(InvalidLogDirError, match=r"/logs/seglog\.adopt: .*somebody else has written.*remove"):
+    with pytest.raises(InvalidLogDirError, match=r"/logs/seglog\.adopt: .*another program has written.*remove"):
         open_dir(fs)
     fs.unlink(f"{DIR}/seglog.adopt")
     with open_dir(fs) as directory:

@@ -65,11 +65,11 @@ def test_the_layout_is_the_documented_one() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "no watermarks of this version"),
-        (b"0\n1\nt 0 12 12\n    ", "no watermarks of this version"),
+        (b"", "not a watermark file of this version"),
+        (b"0\n1\nt 0 12 12\n    ", "not a watermark file of this version"),
         (encode_watermarks({TopicPartition("t", 0): Watermark(1, 1)})[:-8], r"entries up to 40 in a file of 32 bytes"),
-        (b"seglogwm" + (24).to_bytes(8, "little") + bytes(8), "no entry of a partition"),
-        (b"seglogwm" + (48).to_bytes(8, "little") + bytes(32), "no entry of a partition"),
+        (b"seglogwm" + (24).to_bytes(8, "little") + bytes(8), "not the entry of a partition"),
+        (b"seglogwm" + (48).to_bytes(8, "little") + bytes(32), "not the entry of a partition"),
     ],
 )
 def test_what_is_none_is_refused_with_file_and_position(tmp_path: Path, data: bytes, message: str) -> None:

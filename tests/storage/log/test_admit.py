@@ -65,9 +65,9 @@ def test_a_record_without_a_timestamp() -> None:
 
 REFUSED = {
     "nothing": (b"", InvalidRecordError, "no batch"),
-    "a torn header": (made()[:30], CorruptBatchError, "30 bytes are no whole batch"),
-    "a torn batch": (made()[:-1], CorruptBatchError, "are no whole batch"),
-    "bytes after it": (made() + b"\0", CorruptBatchError, "1 bytes are no whole batch"),
+    "a torn header": (made()[:30], CorruptBatchError, "30 bytes do not form a whole batch"),
+    "a torn batch": (made()[:-1], CorruptBatchError, "do not form a whole batch"),
+    "bytes after it": (made() + b"\0", CorruptBatchError, "1 bytes do not form a whole batch"),
     "two batches": (made() + made(), InvalidRecordError, "more than one batch"),
     "an unknown magic": (made()[:16] + b"\3" + made()[17:], CorruptBatchError, "unknown magic 3"),
     "a flipped bit": (made()[:-1] + b"\xff", CorruptBatchError, "stored CRC"),

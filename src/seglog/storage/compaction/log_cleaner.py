@@ -87,7 +87,7 @@ class CompactionStats(NamedTuple):
     map_seconds: float
     seconds: float
     aborted: bool
-    """The log was closed, truncated or had segments deleted meanwhile: what was not in place yet is given up."""
+    """The log was closed or truncated, or lost segments, meanwhile: files that are not in place yet are discarded."""
 
 
 class RoundPlan(NamedTuple):

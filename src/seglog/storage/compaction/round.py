@@ -1,4 +1,4 @@
-"""One round of compaction of one log as plain values: what there is to do, and what came of it."""
+"""One round of compaction of one log as plain values: its work and its result."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Up to where readers of a directory in use may go: what a broker says of each partition while it runs.
+"""The offsets up to which readers of a directory in use may read, as its broker publishes them.
 
 ``seglog.watermarks`` lies at the top of a log directory, a regular file that Kafka ignores. A broker has it mapped, and
-stores both offsets of a partition as often as they change: there is no write, and nobody waits. Numbers are in the
-machine's own byte order; entries begin at multiples of 8::
+stores both offsets of a partition whenever they change, without a system call or a wait. Numbers are in the machine's
+own byte order; entries begin at multiples of 8::
 
     0   int64   MAGIC
-    8   int64   end: up to here, in bytes, there are entries; what is behind is room for more
+    8   int64   end of the entries, in bytes; the rest of the file is room for more
     16  entries, each of them:
         0   int64   high watermark, -1 of a partition that is gone
         8   int64   last stable offset
@@ -13,9 +13,8 @@ machine's own byte order; entries begin at multiples of 8::
         20  uint16  length of the topic's name in bytes
         22  the name, and zeros up to the next multiple of 8
 
-An entry is written before ``end`` is moved behind it, and never moves: who reads meanwhile sees it whole or not at all.
-When there is no more room, another file takes this one's place. Both offsets only rise, so a reader may take each of
-them for what it was at some moment.
+An entry is written before ``end`` is moved behind it, and never moves: a reader sees all of it or nothing. A larger
+file replaces one that is full. Both offsets only rise, so each that a reader sees was right at some moment.
 
 Whoever writes the file holds a lock on it (`Fs.lock`), and a file without one says nothing: its broker is dead, and
 another one may have the directory now, also a Kafka, which knows nothing of this file.
@@ -71,7 +70,7 @@ def decode_watermarks(data: bytes, file: str | None = None) -> dict[TopicPartiti
     """Of all partitions but those that are gone. `CorruptCheckpointError` names file and position."""
     magic, end = _HEAD.unpack_from(data) if len(data) >= HEAD_SIZE else (0, 0)
     if magic != _MAGIC:
-        raise CorruptCheckpointError("these are no watermarks of this version and byte order", position=0, file=file)
+        raise CorruptCheckpointError("not a watermark file of this version and byte order", position=0, file=file)
     if not HEAD_SIZE <= end <= len(data):
         raise CorruptCheckpointError(f"entries up to {end} in a file of {len(data)} bytes", position=8, file=file)
     marks = {}
@@ -80,7 +79,7 @@ def decode_watermarks(data: bytes, file: str | None = None) -> dict[TopicPartiti
         high, stable, number, length = _ENTRY.unpack_from(data, at) if at + _ENTRY.size <= end else (0, 0, -1, 0)
         behind = at + -(-(_ENTRY.size + length) // 8) * 8
         if number < 0 or not length or behind > end or high < GONE:
-            raise CorruptCheckpointError("this is no entry of a partition", position=at, file=file)
+            raise CorruptCheckpointError("not the entry of a partition", position=at, file=file)
         if high != GONE:
             name = data[at + _ENTRY.size : at + _ENTRY.size + length]
             try:

@@ -47,9 +47,9 @@ def _foreign(log: Log, log_dir: str, plan: PartitionPlan, offset: int) -> Invali
     manifest = os.path.join(log_dir, ADOPT_MANIFEST)
     return InvalidLogDirError(
         f"{manifest}: a job was being adopted into {plan.topic_partition} from offset {plan.base} to {plan.end}, and "
-        f"the log, from {log.log_start_offset} to {log.log_end_offset}, has not its records at {offset}: somebody else "
-        f"has written to it since. Nothing is lost: what is not in the log is in {os.path.dirname(plan.items[0].file)} "
-        f"and beside it. To give up the rest of the job, remove {manifest}"
+        f"the log, from {log.log_start_offset} to {log.log_end_offset}, does not contain its records at {offset}: "
+        "another program has written to it since. Nothing is lost: records that are not in the log are in "
+        f"{os.path.dirname(plan.items[0].file)} and beside it. To give up the rest of the job, remove {manifest}"
     )
 
 

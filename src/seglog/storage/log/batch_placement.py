@@ -202,7 +202,7 @@ def place_all(
         offset += header.records_count
         end = entry.position + entry.size
     if end != len(data):
-        raise CorruptBatchError(f"{len(data) - end} bytes are no whole batch", position=end)
+        raise CorruptBatchError(f"{len(data) - end} bytes do not form a whole batch", position=end)
     if not placed:
         raise InvalidRecordError("no batch")
     return out, placed
@@ -276,7 +276,7 @@ def _convert_up(data: Buffer, config: LogConfig, origin: Origin) -> Buffer:
                 raise InvalidRecordError("more than one compressed message")
             records += [NewRecord(found.value, found.key, found.timestamp) for found in any_magic.decode(data, entry)]
     if end != len(data):
-        raise CorruptBatchError(f"{len(data) - end} bytes are no whole message", position=end)
+        raise CorruptBatchError(f"{len(data) - end} bytes do not form a whole message", position=end)
     if origin is _BULK:
         return legacy.convert_up(data, run_bytes=config.max_message_bytes // 2)
     return encode_batch(records, codec=found[0].codec)

@@ -97,8 +97,8 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
         """Where the log of a replica that ends in ``epoch`` may first differ from this one, which ends at ``log_end``.
 
-        An epoch before the first known one ends where that begins: what was before is gone. One after the last is
-        unknown.
+        An epoch before the first known one ends where that one begins, because earlier records are gone. An epoch
+        after the last is unknown.
         """
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return EpochEnd(NO_EPOCH, UNKNOWN_OFFSET)

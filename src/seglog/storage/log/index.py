@@ -181,7 +181,7 @@ class _SegmentIndex(ABC):
     def _data(self) -> bytearray:
         """All entries. It may be shorter, and is empty if the file is gone: then the log is read from its start.
 
-        An append leaves what is in memory alone: what was added since is read here.
+        An append does not update the copy in memory; this method reads the entries that were added since.
         """
         with self._file.lock:
             found = _loaded.get(self._key)

@@ -84,4 +84,6 @@ def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position
 
 
 def _no_batch(position: int, offset: int, magic: int, length: int) -> CorruptBatchError:
-    return CorruptBatchError(f"length {length} and magic {magic} are no batch's", position=position, offset=offset)
+    return CorruptBatchError(
+        f"length {length} and magic {magic} do not belong to a batch", position=position, offset=offset
+    )

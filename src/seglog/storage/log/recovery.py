@@ -159,7 +159,7 @@ def load_log(
 
 
 def _open_manifest(fs: Fs, path: str, known: LogCheckpoint) -> tuple[Manifest, list[str]]:
-    """The manifest, and what is wrong with it. Before anything is cleared: what is cleared may be evidence.
+    """The manifest, and its faults. Call it before leftovers are cleared: they may be evidence.
 
     `DamagedPartitionError` if a sealed segment is missing or has another size.
     """

@@ -44,8 +44,8 @@ _OFFSET_LENGTH: Final = Struct(">qi")
 class SegmentScan(NamedTuple):
     """The result of recovering a segment: ``size`` bytes of good batches, after which comes ``next_offset``.
 
-    ``bad`` says what is wrong with the bytes behind them, if there are any. ``overflow``: the next batch is good, but
-    its offset cannot be written relative to the segment's base (KAFKA-6264). ``epochs_changed``: so must the file be.
+    ``bad`` is the fault of the bytes behind them, if any. ``overflow``: the next batch is good, but its offset cannot
+    be written relative to the segment's base (KAFKA-6264). ``epochs_changed``: the file must be written again.
     """
 
     size: int

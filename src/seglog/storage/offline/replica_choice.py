@@ -15,15 +15,15 @@ The rule:
 
 1. The *authority* is the replica with the latest leader epoch; of several the one with the highest high watermark, and
    then the longest. The others cut their logs to its history when they come back.
-2. Read is up to the highest high watermark of all, each of them counted only as far as its replica agrees with the
+2. The scan ends at the highest high watermark of all, each of them counted only as far as its replica agrees with the
    authority. So every offset that is read is below the high watermark of a log that has the same bytes there. After an
-   unclean election, what that threw away is not read, though a dead broker still calls it committed. (Where the latest
-   leader's directory is not among those given, a leader that was deposed may be taken for the authority: then a part
-   of what is committed is read later, when a replica has the newer epoch.)
-3. Read may be whoever agrees with the authority up to there: of these the one that begins first (retention and
-   DeleteRecords come to each of them at their own time), then the authority.
+   unclean election, the discarded records are not read, though a dead broker still calls them committed. (If the latest
+   leader's directory is not given, a deposed leader may be taken for the authority: then some committed records are
+   read only when a replica has the newer epoch.)
+3. The scan reads a replica that agrees with the authority up to there: the one that begins first, since retention and
+   DeleteRecords reach each of them at another time; otherwise the authority.
 
-If no file says a high watermark, or all is asked for, the authority is read to its end.
+If no file has a high watermark, or the caller asks for the log's end, the authority is read to its end.
 """
 
 from __future__ import annotations

@@ -75,8 +75,9 @@ def scan(
     """Stream the records of Kafka's log files as Arrow record batches, partition by partition, by offset.
 
     ``path``: a log directory, a partition's directory (``<topic>-<partition>``), a ``.log`` file, or several of them.
-    Nothing is changed, and the directory may be in use by Kafka or seglog: what is read is what lay there when `scan`
-    was called, up to the last whole batch. Internal topics of a log directory are read if ``topics`` names them.
+    Nothing is changed, and the directory may be in use by Kafka or seglog: the records are those that the files had
+    when `scan` was called, up to the last whole batch. Internal topics of a log directory are read if ``topics`` names
+    them.
 
     ``columns``: of key, value, topic, partition, offset, timestamp, timestampType, headers (the default, the schema of
     Spark's Kafka source); also isControl, isTransactional, producerId, producerEpoch, sequence, leaderEpoch. What is
@@ -94,7 +95,7 @@ def scan(
     Raises what is wrong with the arguments at once: `InvalidConfigError`, `InvalidLogDirError`, `UnknownTopicError`,
     OSError. The reader raises `CorruptBatchError`, `CorruptRecordError` or `TooLargeError`, with file, position and
     offset, where it meets damage (a torn last batch of a log is none), and `OffsetOutOfRangeError` where retention
-    deletes what it is about to read.
+    deletes records before they are read.
     """
     names = tuple(columns) if columns is not None else COLUMNS
     schema = schema_of(names)
