@@ -108,7 +108,7 @@ class _Logs:
         self.read: dict[Key, set[Value]] = defaultdict(set)
         self.highest_read: dict[Key, int] = {}
         for op in ops:
-            if op.outcome != FAIL:
+            if op.outcome == OK or (op.outcome == INFO and not op.is_transaction):  # else it may be aborted
                 for send in op.sends:
                     if send.offset is not None:
                         self._put(send.key, send.offset, send.value)
@@ -164,10 +164,9 @@ def _duplicates(logs: _Logs) -> Iterator[Anomaly]:
 def _aborted_reads(ops: Sequence[Op]) -> Iterator[Anomaly]:
     failed = {(send.key, send.value) for op in ops if op.outcome == FAIL for send in op.sends}
     for op in ops:
-        if op.outcome == OK:
-            for read in op.reads:
-                if (read.key, read.value) in failed:
-                    yield Anomaly("G1a", read.key, f"{read.value} at {read.offset} was read, and its send had failed")
+        for read in op.reads:
+            if (read.key, read.value) in failed:
+                yield Anomaly("G1a", read.key, f"{read.value} at {read.offset} was read, and its send had failed")
 
 
 def _precommitted_reads(ops: Sequence[Op]) -> Iterator[Anomaly]:

@@ -48,7 +48,8 @@ class Op:
     """One call of one client: one send or poll, or a transaction of several.
 
     ``began`` and ``ended`` are seconds of one clock. ``rebalanced``: keys that were taken from or given to the consumer
-    since its last operation. ``fresh``: the client has read nothing before, or has sought.
+    since its last operation. ``fresh``: the client has read nothing before, or has sought. ``group``: that for which a
+    transaction commits the offsets of its reads.
     """
 
     client: str
@@ -60,6 +61,7 @@ class Op:
     is_transaction: bool = False
     rebalanced: frozenset[Key] = frozenset()
     is_fresh: bool = False
+    group: str = ""
 
     @property
     def sends(self) -> Iterator[Send]:
