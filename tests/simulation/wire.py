@@ -31,7 +31,7 @@ class Channel(asyncio.Protocol):
         self._name = client_id.encode()
         self._data = bytearray()
         self._number = 0
-        self._waiting: dict[int, tuple[ApiKey, asyncio.Future[Message]]] = {}
+        self._waiting: dict[int, tuple[ApiKey, int, asyncio.Future[Message]]] = {}
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -50,21 +50,21 @@ class Channel(asyncio.Protocol):
     def _fail(self) -> None:
         self.is_open = False
         waiting, self._waiting = self._waiting, {}
-        for _, future in waiting.values():
+        for _, _, future in waiting.values():
             if not future.done():
                 future.set_exception(LostError())
                 future.exception()  # nobody may be waiting any more
 
-    def send(self, key: ApiKey, contents: Mapping[str, object]) -> asyncio.Future[Message]:
+    def send(self, key: ApiKey, contents: Mapping[str, object], version: int | None = None) -> asyncio.Future[Message]:
         api = APIS[key]
-        version = VERSIONS.get(key, api.high)
+        version = VERSIONS.get(key, api.high) if version is None else version
         self._number += 1
         future: asyncio.Future[Message] = self._loop.create_future()
         if not self.is_open or self._transport is None:
             future.set_exception(LostError())
             future.exception()
             return future
-        self._waiting[self._number] = (key, future)
+        self._waiting[self._number] = (key, version, future)
         head = struct.pack(">hhih", key, version, self._number, len(self._name)) + self._name
         body = write_message(request_class(key, version), contents)
         frame = head + (b"\0" if version >= api.flexible else b"") + body
@@ -84,8 +84,7 @@ class Channel(asyncio.Protocol):
     def _take(self, frame: bytes) -> None:
         (number,) = struct.unpack_from(">i", frame)
         assert number == min(self._waiting, default=-1), "an answer that nobody waits for, or not in order"
-        key, future = self._waiting.pop(number)
-        version = VERSIONS.get(key, APIS[key].high)
+        key, version, future = self._waiting.pop(number)
         message = response_class(key, version)
         answer = read_message(message, message, frame, 5 if version >= APIS[key].flexible else 4)
         if not future.done():

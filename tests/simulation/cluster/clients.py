@@ -46,18 +46,32 @@ class Client:
         self.under_way = 0
         self._channels: dict[int, Channel] = {}
 
-    async def ask(self, node_id: int, key: ApiKey, /, **contents: object) -> Message:
-        """Raises `LostError`; then the connection is at an end, too."""
+    async def ask(
+        self,
+        node_id: int,
+        key: ApiKey,
+        /,
+        *,
+        version: int | None = None,
+        patience: float = _PATIENCE_SECONDS,
+        **contents: object,
+    ) -> Message:
+        """Raises `LostError`, also after ``patience`` seconds; then the connection is at an end, too."""
         channel = self._channels.get(node_id)
         if channel is None or not channel.is_open:
             channel = await connect(self.loop, self.cluster.network, (f"n{node_id}", PORT), 1.0)
             self._channels[node_id] = channel
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                return await channel.send(key, contents)
+            async with asyncio.timeout(patience):
+                return await channel.send(key, contents, version)
         except TimeoutError as error:
-            channel.close()
+            self._channels.pop(node_id, None)
+            self.give_up(channel)
             raise LostError from error
+
+    def give_up(self, channel: Channel) -> None:
+        """An answer takes too long."""
+        channel.close()
 
     def every(self, seconds: float, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Begin ``act`` again and again, whether the one before has ended or not."""

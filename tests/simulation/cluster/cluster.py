@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
@@ -58,6 +59,8 @@ class Cluster:
         self.topic_id: UUID | None = None
         self.offsets_state: PartitionState | None = None
         """Of the partition of the only group."""
+        self.internal: dict[tuple[UUID, int], PartitionState] = {}
+        """With transactions: the partitions of the coordinators' topics."""
         self.lowered: list[tuple[float, int]] = []
         """To what min.insync.replicas may be set until then."""
         self.entered: dict[VirtualLoop, set[int]] = {}
@@ -92,11 +95,16 @@ class Cluster:
         states = self.history.states
         return len(states) == self.scenario.partitions and all(one.leader >= 0 for one in states.values())
 
+    def states(self) -> Iterator[PartitionState]:
+        """Of all partitions in which something may be lost."""
+        return chain(self.history.states.values(), self.internal.values())
+
     def is_losing(self, host: Host) -> bool:
         """Whether it has lost something, and not everyone knows yet."""
         kept = -1 if host.kept_since is None else host.kept_since
-        states = self.history.states.values()
-        members = [member for state in states for member in (*state.isr, *state.elr) if member.node_id == host.node_id]
+        members = [
+            member for state in self.states() for member in (*state.isr, *state.elr) if member.node_id == host.node_id
+        ]
         return host.has_lost or any(member.epoch < kept for member in members)
 
     def view(self) -> MetadataImage:
@@ -123,6 +131,8 @@ class Cluster:
             if value is not None and topic_id == self.topic_id:
                 self.history.written(number, decode_partition(name, value))
                 self.rules.check_candidates(number)
+            elif value is not None and self.scenario.transactions:
+                self.internal[topic_id, number] = decode_partition(name, value)
             elif value is not None and self.scenario.groups:
                 self.offsets_state = decode_partition(name, value)
         elif kind == BROKERS and value is not None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from seglog.core.errors import CorruptBatchError
 from seglog.records.batch import check_crc, entries, read_header
-from seglog.records.record import Record, decode_records
+from seglog.records.record import decode_records
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import UpTo
 
@@ -38,11 +38,12 @@ def records_of(log: Log, start: int, end: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     offset = start
     while offset < end:
-        records: list[Record] = list(log.read(offset, 1 << 20, up_to=UpTo.LOG_END).records())
-        if not records:
+        before = offset
+        for header, records in log.read(offset, 1 << 20, up_to=UpTo.LOG_END).decoded():
+            found.extend((one.offset, int(one.value or b"")) for one in records if start <= one.offset < end)
+            offset = header.last_offset + 1
+        if offset == before:
             break
-        found.extend((record.offset, int(record.value or b"")) for record in records if record.offset < end)
-        offset = records[-1].offset + 1
     return found
 
 
@@ -64,5 +65,5 @@ def values_of(data: bytes) -> Iterator[int]:
         for entry in entries(data):
             header = read_header(data, entry.position)
             check_crc(data, header, entry.position)
-            for record in decode_records(data, header, entry.position):
+            for record in () if header.is_control else decode_records(data, header, entry.position):
                 yield int(record.value or b"")

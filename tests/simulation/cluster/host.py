@@ -57,6 +57,12 @@ _SETTINGS: Final = {
     "log.message.timestamp.before.max.ms": str(2**62),
     "log.message.timestamp.after.max.ms": str(2**62),
 }
+_TRANSACTIONS: Final = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "1000",
+}
 _OPERATIONS: Final = ("pwrite", "truncate", "fsync", "write", "rename", "fsync_dir", "unlink", "mkdir")
 
 
@@ -289,6 +295,10 @@ def _settings(scenario: Scenario, node_id: int, rng: Random) -> dict[str, str]:
         "replica.fetch.wait.max.ms": rng.choice(("60", "200", "500")),
         "replica.fetch.max.bytes": rng.choice(("1", "300", "4000")),
     }
+    if scenario.transactions:
+        found |= _TRANSACTIONS
+        found["transaction.state.log.replication.factor"] = str(min(3, scenario.nodes))
+        found["transaction.state.log.min.isr"] = found["min.insync.replicas"] = str(min(2, scenario.nodes))
     if scenario.flushed:
         found["log.flush.interval.messages"] = "1"
     if scenario.retention:

@@ -127,12 +127,12 @@ class Nemesis:
         """Whether every partition has been made, fewer than min.insync.replicas have lost something then, and every one
         is safe with another."""
         cluster = self.cluster
-        states = cluster.history.states.values()
         losing = 1 + sum(cluster.is_losing(other) for other in cluster.hosts.values() if other is not host)
         if cluster.scenario.unclean:
             return True
-        return len(states) == cluster.scenario.partitions and all(
-            losing < min(state.needed, cluster.min_insync) and self._is_safe_without(host, state) for state in states
+        return len(cluster.history.states) == cluster.scenario.partitions and all(
+            losing < min(state.needed, cluster.min_insync) and self._is_safe_without(host, state)
+            for state in cluster.states()
         )
 
     def _is_safe_without(self, host: Host, state: PartitionState) -> bool:
@@ -187,7 +187,7 @@ class Nemesis:
         if cluster.server.away:
             return
         nodes = sorted(cluster.hosts)
-        number = rng.choice((len(nodes), len(nodes), 1, 1, 2))
+        number = min(rng.choice((len(nodes), len(nodes), 1, 1, 2)), len(nodes))
         chosen = rng.sample(nodes, number)
         state = cluster.history.states.get(0)
         if cluster.scenario.groups and cluster.offsets_state is not None and rng.random() < 0.5:

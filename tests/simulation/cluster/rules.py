@@ -17,6 +17,7 @@ from seglog.replication.progress import Progress
 from seglog.replication.replica import Replica
 from seglog.storage.log.log import Log
 from tests.simulation.cluster.contents import bytes_of, records_of
+from tests.simulation.cluster.stable_offsets import StableOffsets
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import Cluster
@@ -41,6 +42,7 @@ class Rules:
         """What each host had when it was last looked at."""
         self._agreed: dict[tuple[int, int], tuple[Replica, int]] = {}
         """Of each replica the epoch in which its log was last known to be a part of the leader's."""
+        self._stable = StableOffsets()
         cluster.world.after(_COMPARE_SECONDS, self._compare_again)
 
     def forget(self, number: int) -> None:
@@ -91,6 +93,8 @@ class Rules:
         assert start <= stable <= high <= end, f"B-9: {host.host}: {number}: {start} {stable} {high} {end}"
         assert log.recovery_point <= end, f"B-9: {host.host}: {number} is flushed up to {log.recovery_point} of {end}"
         assert high <= log.flushed_end, f"flush: {host.host}: {number} shows {high}, and has flushed {log.flushed_end}"
+        if self.cluster.scenario.transactions:
+            self._stable.look(f"{host.host}: {number}", replica.log)
         epoch = replica.leader_epoch
         if epoch != NO_EPOCH:  # else it could not be taken up, on a full disk
             known = before[5]

@@ -62,7 +62,7 @@ def run(
                 cluster.world.run(cluster.has_begun, _BEGINNING_SECONDS)
             cluster.faults.is_on = True
             nemesis.begin()
-            _run_until(cluster.world, cluster.world.now + seconds)
+            run_until(cluster.world, cluster.world.now + seconds)
             nemesis.is_on = False
             for client in asking:
                 client.is_on = False
@@ -95,7 +95,7 @@ def unforeseen_errors(world: World) -> Iterator[None]:
         logger.propagate = True
 
 
-def _run_until(world: World, seconds: float) -> None:
+def run_until(world: World, seconds: float) -> None:
     world.run(lambda: False, seconds - world.now)
 
 
@@ -123,7 +123,7 @@ def settle(cluster: Cluster, nemesis: Nemesis | None = None) -> None:
     for second in range(_SETTLING_SECONDS):
         if nemesis is not None and cluster.scenario.may_lose and second % 5 == 4:
             nemesis.choose_leaders(also_leaderless=cluster.scenario.operators)
-        _run_until(cluster.world, cluster.world.now + 1.0)
+        run_until(cluster.world, cluster.world.now + 1.0)
         if all(_is_settled(cluster, number) for number in range(cluster.scenario.partitions)):
             return
     ends = {number: _ends(cluster, number) for number in range(cluster.scenario.partitions)}

@@ -11,7 +11,7 @@ class Scenario(NamedTuple):
 
     ``operators``: disks are emptied, swapped and restored from backups, all machines lose power at once, and somebody
     chooses leaders where there is none. ``flushed``: each append is fsynced, so that no power cut loses anything.
-    ``groups``: consumers commit offsets.
+    ``groups``: consumers commit offsets. ``transactions``: clients are those of `tests.simulation.transactions`.
     """
 
     nodes: int = 3
@@ -24,6 +24,7 @@ class Scenario(NamedTuple):
     operators: bool = False
     flushed: bool = False
     groups: bool = False
+    transactions: bool = False
 
     @property
     def may_lose(self) -> bool:

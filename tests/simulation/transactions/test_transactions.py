@@ -1,0 +1,54 @@
+"""Transactions are whole or absent whatever happens, and each rule that makes them so is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+
+import pytest
+
+from tests.cases import case
+from tests.simulation.transactions.bugs import BUGS, Bug
+from tests.simulation.transactions.run import run
+
+_SEEDS = 8
+_SECONDS = 8
+_TRIES = 80
+"""In so many seeds a bug must be found."""
+
+
+def test_transactions_are_whole_or_absent() -> None:
+    """`python -m tests.simulation.transactions SEED seconds=8` runs one of them again. Clients get something done, and
+    everything goes wrong somewhere: a world in which everything fails, or nothing, would keep every promise."""
+    counted: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    for seed in range(_SEEDS):
+        case()
+        try:
+            one = run(seed, seconds=_SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        counted += Counter(committed=one.report.committed, aborted=one.report.aborted, processed=one.report.processed)
+        faults.update(one.nemesis.struck)
+        faults.update(one.operators.done)
+    assert min(counted["committed"], counted["aborted"], counted["processed"]) > 30, counted
+    assert len(faults) >= 8, faults
+
+
+def test_a_seed_does_the_same_again() -> None:
+    assert run(3, seconds=4).trace == run(3, seconds=4).trace
+
+
+_BUGS = [pytest.param(bug, id=bug.name, marks=[pytest.mark.everything] if bug.is_slow else []) for bug in BUGS]
+
+
+@pytest.mark.parametrize("bug", _BUGS)
+def test_a_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    for seed in chain((bug.seed,), range(_TRIES)):
+        case()
+        try:
+            run(seed, scenario=bug.scenario, rates=bug.rates, seconds=_SECONDS)
+        except AssertionError:
+            return
+    raise AssertionError(f"{_TRIES} seeds have not found it")
