@@ -484,12 +484,12 @@ _FULL = {"fill_every": 2_000}
 
 BUGS = (
     Bug("B-1", "KIP-101", _kip_101, seed=3),
-    Bug("B-2", "KIP-279", _kip_279, seed=25, rates=_ELECTIONS),
-    Bug("B-3", "KIP-320", _kip_320, seed=17, rates=_AWAY),
+    Bug("B-2", "KIP-279", _kip_279, seed=3, rates=_ELECTIONS),
+    Bug("B-3", "KIP-320", _kip_320, seed=71, rates=_AWAY),
     Bug("B-4", "KAFKA-7128", _kafka_7128),
     Bug("B-5", "KAFKA-7415", _kafka_7415, rates=_ELECTIONS),
     Bug("B-7", "KAFKA-14704", _kafka_14704, seed=2),
-    Bug("B-7", "KAFKA-13141", _kafka_13141, rates=_ELECTIONS),
+    Bug("B-7", "KAFKA-13141", _kafka_13141, seed=12, rates=_ELECTIONS),
     Bug("B-8", "KAFKA-10706", _kafka_10706, seed=6),
     Bug("B-9", "KAFKA-9491", _kafka_9491, seed=8, scenario=_UNCLEAN),
     Bug("B-9", "KAFKA-9196", _kafka_9196, seed=3),
