@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from seglog.broker.app import Node
+from seglog.broker.ground import BrokerGround
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import SeglogError
 from seglog.protocol.apis import APIS, ApiKey
@@ -32,8 +33,11 @@ FAST = {
 class RunningNode(Service):
     """``with RunningNode(path) as running``: a broker that other threads use, with its own event loop."""
 
-    def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, settings: Mapping[str, str] | None = None, *, ground: BrokerGround | None = None
+    ) -> None:
         self.path = path
+        self._ground = ground
         self._config = BrokerConfig.from_mapping({**FAST, "log.dirs": str(path), **(settings or {})})
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -78,7 +82,7 @@ class RunningNode(Service):
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with Node(self._config) as self.node:
+        async with Node(self._config, ground=self._ground) as self.node:
             self._ready.set()
             await self._stop.wait()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -18,6 +19,7 @@ from seglog.broker.app import Node
 from seglog.broker.directory_topics import DirectoryTopics
 from seglog.cli.main import main
 from seglog.cluster.embedded_store import EmbeddedStore
+from seglog.cluster.features import FEATURES
 from seglog.cluster.model import TopicState, encode, topic_name
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import InvalidConfigError, SeglogError
@@ -77,7 +79,8 @@ def test_a_start_takes_over_what_was_created_removed_and_grown_meanwhile(tmp_pat
     assert serve(tmp_path, topics) == {"kept": 2, "grown": 3, "added": 4}
     names = {entry.name for entry in tmp_path.iterdir()}
     assert not [name for name in names if name.endswith("-stray")]
-    assert STORE not in names, "nothing but configurations and producer ids has to outlive the process"
+    kept = json.loads((tmp_path / STORE).read_bytes())["values"].keys()
+    assert kept == {FEATURES}, "of a topic, nothing but its configuration has to outlive the process"
 
 
 def test_a_partition_whose_records_are_missing_has_no_leader(tmp_path: Path) -> None:

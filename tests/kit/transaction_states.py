@@ -252,6 +252,13 @@ def _end_of(data: bytes) -> int:
     return position
 
 
+def written_at_ms(log_dir: Path) -> int:
+    """The time of the last record of `__transaction_state`."""
+    data = max(log_dir.glob("__transaction_state-0/*.log")).read_bytes()
+    batches = entries(memoryview(data)[: _end_of(data)])
+    return max(read_header(data, entry.position).max_timestamp for entry in batches)
+
+
 # Afterwards
 
 
