@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,6 +59,13 @@ class Server(Service):
     def kill(self) -> None:
         """SIGKILL."""
         self._node.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: its connections stay open, and nothing is answered."""
+        os.kill(self._node.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self._node.pid, signal.SIGCONT)
 
     @property
     def log_dir(self) -> Path:

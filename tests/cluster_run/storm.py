@@ -21,7 +21,7 @@ from tests.kit.network import Loopback, Namespaces
 from tests.kit.topics import create_topics
 
 SESSION_SECONDS: Final = 1.5
-_SETTINGS: Final = {
+STORM_SETTINGS: Final = {
     "broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
     "replica.lag.time.max.ms": "700",
     "replica.fetch.wait.max.ms": "300",
@@ -95,7 +95,7 @@ def _prepared(storm: Storm, path: Path, stack: ExitStack) -> tuple[SeglogCluster
     more = {node: [disks[node].path / "logs" if disks else path / f"more-{node}"] for node in nodes}
     store = f"zookeeper://{addresses}/storm" if servers else None
     cluster = SeglogCluster(
-        path, store, count=storm.brokers, settings=_SETTINGS, more=more, network=links or Loopback()
+        path, store, count=storm.brokers, settings=STORM_SETTINGS, more=more, network=links or Loopback()
     )
     stack.enter_context(cluster)
     create_topics(cluster.bootstrap, *(NewTopic(name, count, 3) for name, count in TOPICS.items()))
