@@ -129,6 +129,11 @@ class ClusterMember:
                 assert len(self.heard) <= len(what), self.heard
                 await asyncio.sleep(0.005)
 
+    async def becomes(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SOON):
+            while not condition():
+                await asyncio.sleep(0.005)
+
     def member(self) -> Member | None:
         return self.membership.me
 

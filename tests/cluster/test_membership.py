@@ -135,6 +135,29 @@ def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path)
     run(tmp_path, work)
 
 
+def test_a_session_in_doubt_is_told_at_once_to_who_asks(tmp_path: Path) -> None:
+    """After a pause of the process, requests are handled before the timer of `Membership.run`: here it never runs."""
+
+    async def work(made: list[Faulty]) -> None:
+        party = ClusterMember(made[0], 1, timeout_ms=300)
+        await party.join()
+        other = sqlite3.connect(tmp_path / "store", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        await party.becomes(lambda: not party.is_certain())
+        assert party.heard == ["confirmed"]
+        party.membership.check()
+        assert party.heard == ["confirmed", "doubted"]
+        party.membership.check()
+        assert party.heard == ["confirmed", "doubted"]
+        other.execute("ROLLBACK")
+        other.close()
+        await party.becomes(party.is_certain)
+        party.membership.check()
+        assert party.heard == ["confirmed", "doubted", "confirmed"]
+
+    run(tmp_path, work)
+
+
 def test_an_earlier_life_of_the_same_directories_is_taken_away(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
         killed = ClusterMember(made[0], 1, directories=("a", "b"))

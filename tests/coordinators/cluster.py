@@ -53,12 +53,18 @@ class Node(ReplicaListener):
         self.state: VersionedState | None = None
         self.is_cut = False
         self.is_in_doubt = False
+        self.was_paused = False
+        """The session is not confirmed, and the timer that notices has not run yet."""
 
     def appended(self, replica: Replica) -> None:
         replica.advance(self.cluster.brokers, self.cluster.now_ms)
 
     def committed(self, replica: Replica) -> None:
         replica.advance(self.cluster.brokers, self.cluster.now_ms)
+
+    def check_session(self) -> None:
+        if self.was_paused:
+            self.replica.doubt()
 
     # What the coordinator sees
 

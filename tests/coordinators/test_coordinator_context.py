@@ -242,6 +242,32 @@ def test_in_doubt_offsets_are_told_only_while_all_members_of_the_isr_follow(clus
     cluster.wait(begin(cluster, one.coordinator.newest("g")), 1.0)
 
 
+def test_after_a_pause_no_offset_is_told_before_the_session_is_checked(cluster: Cluster) -> None:
+    """Another coordinator may have committed meanwhile, and requests are handled before the timer that notices."""
+    one = cluster.nodes[1]
+    cluster.wait(begin(cluster, one.coordinator.commit(commit("g", 5))))
+    cut(cluster, 2)
+    cluster.run(0.1)
+    one.was_paused = True
+    assert one.coordinator.is_in_doubt("g")
+    with pytest.raises(CoordinatorError) as caught:
+        cluster.wait(begin(cluster, one.coordinator.newest("g")), 10.0)
+    assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_pause_while_offsets_are_awaited_is_noticed(cluster: Cluster) -> None:
+    one = cluster.nodes[1]
+    cut(cluster, 2)
+    cluster.run(0.1)
+    one.replica.doubt()
+    waiting = begin(cluster, one.coordinator.newest("g"))
+    cluster.run(0.001)
+    one.replica.trust()
+    one.was_paused = True
+    with pytest.raises(CoordinatorError):
+        cluster.wait(waiting, 10.0)
+
+
 def test_a_new_coordinator_waits_until_it_knows_what_is_committed(cluster: Cluster) -> None:
     cluster.wait(cluster.loop.create_task(cluster.nodes[1].coordinator.commit(commit(offset=5))))
     log = cluster.nodes[2].replica.log

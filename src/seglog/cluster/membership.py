@@ -178,7 +178,7 @@ class Membership:
             while not await self._register_before(until, is_told=is_told):
                 is_told = True
                 await asyncio.sleep(_LEAST_SECONDS)
-        self._look()
+        self.check()
 
     async def _register_before(self, until: float, *, is_told: bool) -> bool:
         """Try to register; False: try again. A broker with a replaced disk comes back with other log directories while
@@ -271,10 +271,10 @@ class Membership:
         closed. Raises `StoreError` if another broker has taken this node id."""
         self._view.listeners.append(self._seen)
         every = max(self._timeout_ms / 1000 / _LOOKS, _LEAST_SECONDS)
-        checking = asyncio.get_running_loop().create_task(self._check_session(every), name="seglog-session-check")
+        checking = asyncio.get_running_loop().create_task(self._check_again(every), name="seglog-session-check")
         try:
             while not self._has_left:
-                self._look()
+                self.check()
                 if self.me is None:
                     await self._join_again()
                     continue
@@ -294,11 +294,11 @@ class Membership:
             self._view.listeners.remove(self._seen)
             checking.cancel()
 
-    async def _check_session(self, every: float) -> None:
+    async def _check_again(self, every: float) -> None:
         """Check the session also while `run` waits for the store."""
         while True:
             await asyncio.sleep(every)
-            self._look()
+            self.check()
 
     async def _wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -316,8 +316,9 @@ class Membership:
         seen = self._view.brokers.get(self.me.node_id)
         return seen is None or seen.epoch != self.me.epoch
 
-    def _look(self) -> None:
-        """Check the session and tell the listener of a change."""
+    def check(self) -> None:
+        """Check the session and tell the listener of a change. `run` does so at intervals, but after a pause of the
+        process requests are handled before timers: call this before a decision that depends on the session."""
         if self.me is None:
             return
         if self.session is None or not self.session.is_alive:

@@ -129,7 +129,7 @@ class GroupContext(CoordinatorContext):
         """
         asked_ms = int(self._clock.monotonic() * 1000)
         deadline = self._clock.monotonic() + self._timeout_ms / 1000
-        while self.is_led and self.partition.in_doubt and not self.partition.is_followed_since(asked_ms):
+        while self.partition.check_doubt() and self.is_led and not self.partition.is_followed_since(asked_ms):
             if self._clock.monotonic() >= deadline:
                 return False
             self.partition.wake_followers()

@@ -109,7 +109,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
     def is_in_doubt(self, group_id: str) -> bool:
         """Whether another broker may coordinate the group by now: see `newest`."""
         context = self._contexts.get(self.partition_of(group_id))
-        return context is not None and context.partition.in_doubt
+        return context is not None and context.partition.check_doubt()
 
     async def newest(self, group_id: str) -> None:
         """Return when no other coordinator can have committed anything for the group before this call. Raises

@@ -102,6 +102,10 @@ class ReplicaListener:
         replica.log.flush()
         replica.flushed()
 
+    def check_session(self) -> None:
+        """`Replica.doubt` or `Replica.resign` is due if the metadata store has not confirmed the broker's session for
+        too long, or says that it has ended."""
+
     def cut_refused(self, replica: Replica) -> None:
         """The replica does not truncate at ``refused_cut``, as its leader asks."""
 
@@ -293,6 +297,12 @@ class Replica:
             return False
         may_commit = not unclean and progress.may_commit_unconfirmed(now_ms, silence_ms)
         return self._suspend(is_suspended=not may_commit)
+
+    def check_doubt(self) -> bool:
+        """Return whether the session is in doubt at this moment. A timer sets ``in_doubt``. It fires late after a pause
+        of the process: requests that came meanwhile are handled first."""
+        self._listener.check_session()
+        return self.in_doubt
 
     def trust(self) -> bool:
         """The session is certain again, and was so all the time. Return whether clients are served again."""

@@ -545,6 +545,9 @@ class Replicas(ReplicaListener):
     def committed(self, replica: Replica) -> None:
         replica.advance(self._view.brokers, self.now_ms)
 
+    def check_session(self) -> None:
+        self._membership.check()
+
     def flush_due(self, replica: Replica) -> None:
         self._flushes.due(replica)
 

@@ -32,6 +32,7 @@ from seglog.protocol.replica_fetch import FetchResponse
 from seglog.replication.fetcher import Fetcher
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
+from seglog.replication.replicas import Replicas
 from seglog.storage.directory import log_dirs
 from seglog.storage.directory import loss_evidence as life
 from seglog.storage.directory.cluster_mark import read_marks, write_mark
@@ -343,6 +344,11 @@ def _one_vouches(patch: Patch) -> None:
     patch.setattr(Progress, "is_followed_since", is_followed_since)
 
 
+def _doubt_by_timer(patch: Patch) -> None:
+    """A coordinator that was paused answers before a timer tells it that its session is in doubt."""
+    patch.setattr(Replicas, "check_session", lambda _self: None)
+
+
 def _full_is_broken(patch: Patch) -> None:
     """A write that finds the disk full takes the directory out of use."""
 
@@ -472,6 +478,7 @@ _BLACK = {"blackout_every": 900, "tamper_every": 0, "choose_every": 0, "crash_ev
 _RETAINED = Scenario(retention=True)
 _AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
 _ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
+_PAUSED = {"pause_every": 700, "expire_every": 1_500}
 _ONE_REPLICA = Scenario(replicas=1, min_insync=1, operators=True)
 _ONE_IS_ENOUGH = Scenario(min_insync=1)
 _GROUPS = Scenario(groups=True)
@@ -522,4 +529,5 @@ BUGS = (
     Bug("B-17", "proposal-is-written", _proposal_is_written, seed=23, scenario=_ONE_IS_ENOUGH, rates=_AWAY),
     Bug("B-17", "epoch-of-last-life", _epoch_of_last_life, rates=_AWAY),
     Bug("B-17", "one-vouches", _one_vouches, seed=19, scenario=_GROUPS, rates=_ONLY_AWAY),
+    Bug("B-17", "doubt-by-timer", _doubt_by_timer, seed=14, scenario=_GROUPS, rates=_PAUSED),
 )

@@ -192,20 +192,20 @@ class Doubter(Client):
         """How often a coordinator in doubt has said what is committed."""
         self.every(_ASK_SECONDS, self._ask)
         if cluster.scenario.groups:
-            self.every(_COMMIT_SECONDS, self._commit)
+            self.every(_COMMIT_SECONDS, self.commit)
 
     async def _ask(self) -> None:
         for host in self.cluster.hosts.values():
             if not host.is_in_doubt:
                 continue
             if self.cluster.scenario.groups and self.rng.random() < 0.5:
-                await self._fetch(host)
+                await self.fetch(host)
             elif self.rng.random() < 0.3:
                 values, data = self.records(1, _EPOCH_MS + self.cluster.now_ms)
                 self.cluster.history.in_doubt.update(values)
                 await self.produce(host, self.number(), data, 1)
 
-    async def _commit(self) -> None:
+    async def commit(self) -> None:
         await self._find()
         self.begun += 1
         number = self.begun
@@ -235,7 +235,7 @@ class Doubter(Client):
             return self.cluster.hosts[state.leader]
         return self.any_host()
 
-    async def _fetch(self, host: Host) -> None:
+    async def fetch(self, host: Host) -> None:
         """P17: what was acknowledged before is what a coordinator in doubt says, or something later."""
         least = self.committed
         wanted = [{"name": TOPIC, "partition_indexes": [0]}]

@@ -96,6 +96,27 @@ def test_writes_go_on_while_the_store_is_away_for_all() -> None:
         assert {state.leader_epoch for state in world.cluster.history.states.values()} == {0}
 
 
+def test_a_coordinator_that_was_paused_doubts_its_session_before_it_answers() -> None:
+    """Another one has committed meanwhile. When the paused one runs again, requests have waited longer than timers, and
+    are handled first (P17)."""
+    with quiet(Scenario(groups=True)) as world:
+        state = world.cluster.offsets_state
+        assert state is not None
+        former, doubter = world.cluster.hosts[state.leader], world.doubter
+        doubter.is_on = False
+        before = doubter.committed
+        former.pause(3 * _SESSION)
+        world.run(2 * _SESSION)
+        doubter.loop.create_task(doubter.commit())
+        world.run(_SESSION / 2)
+        assert doubter.committed > before, "by another coordinator"
+        doubter.loop.create_task(doubter.fetch(former))
+        world.run(_SESSION / 4)
+        assert former.is_paused
+        world.run(_SESSION)
+        world.end()
+
+
 def test_a_leader_that_alone_has_lost_the_store_is_followed_by_another() -> None:
     with quiet(Scenario()) as world:
         former = world.leader
