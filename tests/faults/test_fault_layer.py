@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from itertools import dropwhile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +18,8 @@ from confluent_kafka.admin._config import ConfigResource
 
 from seglog.faults.fault import Fault, FaultError, Request
 from seglog.testing import Broker, BrokerError
+from tests.broker.python_clients import kafka
+from tests.kit.waiting import wait_until
 
 _QUICK = {"log_level": 0, "retry.backoff.ms": 5, "retry.backoff.max.ms": 5, "reconnect.backoff.ms": 5}
 _TOPIC = ConfigResource("topic", "t")
@@ -290,6 +296,99 @@ def test_a_fetch_of_one_partition_fails(broker: Broker) -> None:
     assert sorted(map(bytes, filter(None, found))) == [b"0", b"1"]
     fault.assert_fired(2)
     consumer.close()
+
+
+@contextmanager
+def in_session(broker: Broker) -> Iterator[Any]:
+    """A consumer of both partitions that reads in a fetch session. librdkafka has none; kafka-python has."""
+    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, fetch_max_wait_ms=20, retry_backoff_ms=5)
+    consumer.assign([kafka.TopicPartition("t", number) for number in (0, 1)])
+    consumer.seek_to_beginning()
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def fetches(path: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """All recorded Fetch requests with their answers."""
+    whole, _, _ = path.read_text().rpartition("\n")  # the last line may be half written
+    events = [json.loads(line) for line in whole.splitlines()]
+    answers = {one["answer"]: one.get("decoded") for one in events if "answer" in one}
+    return [(one["decoded"], answers.get(one["request"])) for one in events if one.get("api") == "Fetch"]
+
+
+def names_nothing(path: Path) -> bool:
+    """Whether the last recorded Fetch is one in a session without news, so that it names no partition."""
+    found = fetches(path)
+    return bool(found) and found[-1][0]["session_epoch"] > 0 and not found[-1][0]["topics"]
+
+
+def answered(path: Path) -> list[dict[str, Any]]:
+    return [answer for _, answer in fetches(path) if answer is not None]
+
+
+def errors(answer: dict[str, Any]) -> dict[int, int]:
+    """The error of each partition in an answer to Fetch."""
+    return {one["partition_index"]: one["error_code"] for topic in answer["responses"] for one in topic["partitions"]}
+
+
+def poll(consumer: Any, *wanted: bytes) -> None:
+    found: list[bytes] = []
+
+    def has_all() -> bool:
+        found.extend(one.value for records in consumer.poll(20).values() for one in records)
+        return len(found) >= len(wanted)
+
+    wait_until(has_all, "the records")
+    assert sorted(found) == sorted(wanted)
+
+
+def test_a_fault_finds_the_partition_of_a_fetch_in_a_session(broker: Broker, tmp_path: Path) -> None:
+    storage_error = KafkaError(KafkaError.KAFKA_STORAGE_ERROR).code()
+    with in_session(broker) as consumer:
+        before, during, after = (tmp_path / name for name in ("before", "during", "after"))
+        with broker.record(before):
+            produce(broker, b"0")
+            poll(consumer, b"0")
+            wait_until(lambda: not consumer.poll(20) and names_nothing(before), "a session")
+
+        def met() -> list[dict[str, Any]]:
+            """The answer that ends the session, and those after it."""
+            return list(dropwhile(lambda answer: not answer["error_code"], answered(during)))
+
+        with broker.record(during):
+            fault = broker.fail("Fetch", partition=1, error="KAFKA_STORAGE_ERROR", times=2)
+            wait_until(lambda: not consumer.poll(20) and len(met()) >= 3, "the answers")
+        ended, *full = met()[:3]
+        assert fault.fired == 2
+        assert (ended["error_code"], ended["responses"]) == (70, [])
+        assert [errors(answer)[1] for answer in full] == [storage_error] * 2
+        assert {(answer["session_id"], errors(answer).get(0, 0)) for answer in full} == {(0, 0)}
+
+        with broker.record(after):
+            produce(broker, b"1", partition=1)
+            poll(consumer, b"1")
+            wait_until(lambda: not consumer.poll(20) and names_nothing(after), "a session again")
+        assert {answer["error_code"] for answer in answered(after)} == {0}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"api": "Produce"},
+        {"api": "Fetch", "client_id": "another"},
+        {"group": "g"},
+    ],
+    ids=["another API", "another client", "a group"],
+)
+def test_sessions_stay_while_no_fault_can_meet_the_fetch(broker: Broker, tmp_path: Path, other: dict[str, Any]) -> None:
+    path = tmp_path / "session"
+    with in_session(broker) as consumer, broker.record(path):
+        broker.inject(Fault(effect="lose", times=None, **other))
+        wait_until(lambda: not consumer.poll(20) and len(fetches(path)) > 5, "some requests")
+    epochs = [asked["session_epoch"] for asked, _ in fetches(path)]
+    assert epochs == list(range(epochs[0], epochs[0] + len(epochs)))
 
 
 def test_a_stop_ends_all_faults(broker: Broker) -> None:

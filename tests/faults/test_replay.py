@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from seglog.testing import Broker, FaultError, replay
+from tests.broker.python_clients import kafka
+from tests.kit.waiting import wait_until
 
 
 def session(broker: Broker) -> None:
@@ -43,6 +45,27 @@ def test_a_session_has_the_same_answers_at_another_broker(tmp_path: Path, *, pro
     assert next(one["decoded"] for one in events if one.get("answer") == produced["request"])["responses"]
     with Broker({"t": 1}) as other:
         assert [one for one in replay(str(path), other.bootstrap) if one.api != "Fetch"] == []
+
+
+def test_fetch_sessions_go_on_at_another_broker(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+
+    def in_session() -> set[int]:
+        """The answered requests that belong to a session."""
+        whole, _, _ = path.read_text().rpartition("\n")
+        events = [json.loads(line) for line in whole.splitlines()]
+        asked = {one["request"] for one in events if one.get("api") == "Fetch" and one["decoded"]["session_epoch"] > 0}
+        return asked & {one["answer"] for one in events if "answer" in one}
+
+    with Broker({"t": ["a"]}) as broker, broker.record(path):
+        consumer = kafka.KafkaConsumer(
+            "t", bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20
+        )
+        assert next(consumer).value == b"a"
+        wait_until(lambda: not consumer.poll(20) and len(in_session()) > 1, "a session")
+        consumer.close()
+    with Broker({"t": ["a"]}) as other:
+        assert [one for one in replay(str(path), other.bootstrap) if one.path == "error_code"] == []
 
 
 def test_differences_are_named(tmp_path: Path) -> None:

@@ -25,12 +25,8 @@ __all__ = ["CONTROL_SETTINGS", "ControlAddress", "ControlledBroker"]
 
 T = TypeVar("T")
 _LEAST_TOKEN: Final = 16
-CONTROL_SETTINGS: Final[Mapping[str, str]] = {
-    "connections.max.idle.ms": "-1",
-    "max.incremental.fetch.session.cache.slots": "0",
-}
-"""Defaults of a broker under control: each Fetch names all of its partitions, so that a fault finds them, and no
-connection ends because the clock was moved."""
+CONTROL_SETTINGS: Final[Mapping[str, str]] = {"connections.max.idle.ms": "-1"}
+"""Defaults of a broker under control: no connection ends because the clock was moved."""
 
 
 class ControlAddress(NamedTuple):

@@ -119,19 +119,30 @@ class Fault:
     def names_topic(self) -> bool:
         return self.topic is not None or self.partition is not None
 
+    @property
+    def may_meet_fetch(self) -> bool:
+        """Whether a Fetch can match: it names neither groups nor transactional ids."""
+        return self.key in (None, ApiKey.FETCH) and self.group is None and self.transactional_id is None
+
     def has(self, topic: str, partition: int | None) -> bool:
         """Whether the fault is about this partition; None stands for all of the topic's."""
         if self.topic is not None and self.topic != topic:
             return False
         return self.partition is None or partition is None or self.partition == partition
 
+    def may_match(self, api: str, version: int, client_id: str, connection: int) -> bool:
+        """Whether a request with such a header can match. What it names decides next, in `matches`."""
+        return (
+            (self.api is None or self.api.lower() == api.lower())
+            and self.client_id in (None, client_id)
+            and self.connection in (None, connection)
+            and self.version in (None, version)
+        )
+
     def matches(self, request: Request) -> bool:
         """Whether the request names what the fault names. ``nth`` and ``times`` do not count here."""
         return (
-            (self.api is None or self.api.lower() == request.api.lower())
-            and self.client_id in (None, request.client_id)
-            and self.connection in (None, request.connection)
-            and self.version in (None, request.version)
+            self.may_match(request.api, request.version, request.client_id, request.connection)
             and (not self.names_topic or any(self.has(*one) for one in request.topics))
             and (self.group is None or self.group in request.groups)
             and (self.transactional_id is None or self.transactional_id in request.transactional_ids)

@@ -2,6 +2,10 @@
 
 Without faults and without an observer a frame passes through at once. Otherwise a connection's requests are handled one
 after the other, as Kafka does.
+
+A Fetch in a session names only the partitions that changed (KIP-227), so a fault would miss the others. While a fault
+may meet a client's Fetch requests, the layer therefore ends their sessions and opens no new ones, as a broker may at
+any time. The client then names all partitions in each request.
 """
 
 from __future__ import annotations
@@ -15,11 +19,20 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.faults import error_answers
 from seglog.faults.fault import Fault, FaultError, Request
 from seglog.faults.fault_report import FaultReport, MetRequest
-from seglog.faults.request_scope import Names, as_mapping, names_in, without
+from seglog.faults.request_scope import (
+    NO_SESSION,
+    Names,
+    as_mapping,
+    is_incremental,
+    names_in,
+    opens_session,
+    without,
+)
 from seglog.net.connection import ClientConnection, FrameHandler, Reply
 from seglog.net.pending_replies import PendingReply
 from seglog.protocol.apis import APIS, ApiKey, name_of
@@ -199,25 +212,37 @@ class FaultLayer:
         if observer is not None:
             number = observer.requested(self.connection_id(connection), header, bytes(frame))
         exchange = _Exchange(handler, connection, frame, header, number, observer, self._topic_names)
-        armed = self._firing(exchange)
+        candidates = self._candidates(exchange)
+        if header.key == ApiKey.FETCH and any(armed.fault.may_meet_fetch for armed in candidates):
+            if is_incremental(exchange.body):
+                return exchange.session_ended()
+            exchange.open_no_session()
+        armed = self._firing(exchange, candidates)
         if armed is not None and armed.fault.effect == "reorder":
             return self._hold(armed, handler, exchange)
         return exchange.normal() if armed is None else exchange.faulty(armed)
 
-    def _firing(self, exchange: _Exchange) -> _ArmedFault | None:
-        """The first fault that the request meets."""
-        candidates = [
+    def _candidates(self, exchange: _Exchange) -> list[_ArmedFault]:
+        """The faults that the request may meet, by its header and its sender."""
+        header = exchange.header
+        known = (name_of(header.key), header.version, header.client_id or "", self.connection_id(exchange.connection))
+        found = [
             armed
             for armed in self._armed.values()
-            if armed.fault.key in (None, exchange.header.key) and armed.fault.effect != "refuse" and armed.may_fire
+            if armed.fault.effect != "refuse" and armed.may_fire and armed.fault.may_match(*known)
         ]
+        if found and _is_peer(header, exchange.body):
+            return [armed for armed in found if armed.fault.peers]
+        return found
+
+    def _firing(self, exchange: _Exchange, candidates: list[_ArmedFault]) -> _ArmedFault | None:
+        """The first fault that the request meets."""
         if not candidates:
             return None
         request = exchange.request(self.connection_id(exchange.connection))
-        is_peer = _is_peer(exchange.header, exchange.body)
         met = MetRequest(*request[:5])
         for armed in candidates:
-            if (armed.fault.peers or not is_peer) and armed.fault.matches(request) and armed.fires(met):
+            if armed.fault.matches(request) and armed.fires(met):
                 return armed
         return None
 
@@ -290,6 +315,22 @@ class _Exchange:
         key, version, correlation_id, client_id, _ = self.header
         names: Names = names_in(key, request_class(key, version), as_mapping(self.body), self._topic_names)
         return Request(name_of(key), version, client_id or "", connection, correlation_id, *names, self.body)
+
+    # Its fetch session
+
+    def open_no_session(self) -> None:
+        """Let the broker answer a full Fetch without a session: the client's next Fetch is full again."""
+        if opens_session(self.body):
+            message = request_class(self.header.key, self.header.version)
+            changed = {**as_mapping(self.body), "session_epoch": NO_SESSION}
+            self.frame = memoryview(bytes(self.frame[: self.header.body]) + write_message(message, changed))
+            self._body = None
+
+    async def session_ended(self) -> Reply:
+        """Answer an incremental Fetch as if the broker had dropped the session: the client's next Fetch is full."""
+        message = response_class(self.header.key, self.header.version)
+        ended = {"error_code": ErrorCode.FETCH_SESSION_ID_NOT_FOUND}
+        return self._out(self._framed(write_message(message, ended)))
 
     # Its end
 

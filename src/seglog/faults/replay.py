@@ -2,7 +2,7 @@
 
 Each recorded connection becomes a connection. Requests are sent, and answers awaited, in the order in which they were
 recorded, so that requests which waited for each other do so again. Brokers choose some values: topic ids, producer ids,
-member ids. Where an answer has another one than was recorded, later requests use the broker's.
+member ids, fetch sessions. Where an answer has another one than was recorded, later requests use the broker's.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _SIZE: Final = Struct(">i")
 _SECONDS: Final = 30.0
 _BATCH: Final = 2
 """The magic of batches; older messages have no producer."""
-_CHOSEN: Final = frozenset({"topic_id", "member_id", "leader", "producer_id"})
+_CHOSEN: Final = frozenset({"topic_id", "member_id", "leader", "producer_id", "session_id"})
 """Fields whose values a broker chooses, and clients send back."""
+_SESSION: Final = "session_id"
+_NO_SESSION: Final = 0
 _IGNORED: Final = frozenset(
     {"host", "port", "cluster_id", "throttle_time", "log_append_time", "session_id", "timestamp", "error_message"}
 )
@@ -122,7 +124,7 @@ class _Player:
         elif isinstance(before, tuple) and isinstance(now, tuple):
             for one, other in zip(before, now, strict=False):
                 self._learn(one, other, name)
-        elif name in _CHOSEN and before != now and before not in (None, "", -1) and now not in (None, "", -1):
+        elif name in _CHOSEN and before != now and _is_chosen(name, before) and _is_chosen(name, now):
             self._theirs[name, before] = now
 
     def _translate(self, value: Any, name: str = "") -> Any:
@@ -195,6 +197,11 @@ def _records(data: bytes) -> list[Any]:
     except CorruptError:
         found.append(data)
     return found
+
+
+def _is_chosen(name: str, value: Any) -> bool:
+    """Whether the value stands for something that the broker made."""
+    return value not in (None, "", -1) and not (name == _SESSION and value == _NO_SESSION)
 
 
 def _is_plain(value: Any) -> bool:

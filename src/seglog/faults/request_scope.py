@@ -16,7 +16,18 @@ from seglog.faults.fault import Fault
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.schema import FieldSpec, fields_of
 
-__all__ = ["MessageFields", "Names", "TopicNames", "as_mapping", "fields_by_role", "names_in", "without"]
+__all__ = [
+    "NO_SESSION",
+    "MessageFields",
+    "Names",
+    "TopicNames",
+    "as_mapping",
+    "fields_by_role",
+    "is_incremental",
+    "names_in",
+    "opens_session",
+    "without",
+]
 
 TopicNames = Callable[[UUID], str | None]
 """The name of a topic id; None if the broker does not have it."""
@@ -25,6 +36,9 @@ _PARTITIONS: Final = frozenset({"partitions", "partition_indexes"})
 _TOPIC_RESOURCE: Final = 2
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 """``key_type`` of FindCoordinator."""
+_NEW_SESSION: Final = 0
+NO_SESSION: Final = -1
+"""``session_epoch`` of a Fetch that asks for a session, and of one that wants none (KIP-227)."""
 
 
 class MessageFields(NamedTuple):
@@ -107,6 +121,16 @@ def names_in(key: int, message: Any, value: Mapping[str, Any], topic_names: Topi
         frozenset(groups),
         frozenset(transactional_ids),
     )
+
+
+def is_incremental(fetch: Any) -> bool:
+    """Whether a decoded Fetch belongs to a session: it names only the partitions that changed (KIP-227)."""
+    return bool(getattr(fetch, "session_epoch", NO_SESSION) > _NEW_SESSION)
+
+
+def opens_session(fetch: Any) -> bool:
+    """Whether a decoded Fetch names all of its partitions and asks for a session."""
+    return bool(getattr(fetch, "session_epoch", NO_SESSION) == _NEW_SESSION)
 
 
 def topic_of(roles: MessageFields, value: Mapping[str, Any], topic_names: TopicNames) -> str | None:

@@ -38,12 +38,11 @@ TEST_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1",
         "log.segment.delete.delay.ms": "0",
-        "max.incremental.fetch.session.cache.slots": "0",
         "offsets.topic.num.partitions": "1",
     }
 )
-"""The configuration of a broker for tests: it waits for nothing that a test does not need, each Fetch names all of its
-partitions, so that a fault finds them, and no connection ends because the clock was moved."""
+"""The configuration of a broker for tests: it waits for nothing that a test does not need, and no connection ends
+because the clock was moved."""
 
 
 class Runner(Protocol):
