@@ -24,9 +24,11 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     """A broker that all tests of the package share: use your own topics and groups.
 
-    Retention is off: 30 s after the start it would delete the records of 1970 that tests read.
+    Retention is off: 30 s after the start it would delete the records of 1970 that tests read. Consumer groups change
+    within a short heartbeat.
     """
-    settings = {"log.initial.task.delay.ms": str(24 * 3600 * 1000)}
+    heartbeat = {"group.consumer.min.heartbeat.interval.ms": "200", "group.consumer.heartbeat.interval.ms": "200"}
+    settings = {"log.initial.task.delay.ms": str(24 * 3600 * 1000), **heartbeat}
     with RunningNode(tmp_path_factory.mktemp("broker") / "log", settings) as running:
         yield running
 

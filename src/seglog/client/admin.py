@@ -55,11 +55,21 @@ class BrokerConnection:
 
         ``contents`` has the fields of every version that may be used; so has the response.
         """
-        ours, theirs = APIS[key], self._versions.get(key)
-        version = -1 if theirs is None else min(ours.high, theirs[1])
-        if theirs is None or version < max(ours.low, theirs[0]):
+        version = self._version(key)
+        if version is None:
             raise RequestFailedError(f"{self._name}: the broker has no {key.name} that is known here")
         return self._ask(key, version, contents)
+
+    def has(self, key: ApiKey) -> bool:
+        """Whether the broker serves the API in a version that is known here."""
+        return self._version(key) is not None
+
+    def _version(self, key: ApiKey) -> int | None:
+        ours, theirs = APIS[key], self._versions.get(key)
+        if theirs is None:
+            return None
+        version: int = min(ours.high, theirs[1])
+        return version if version >= max(ours.low, theirs[0]) else None
 
     def _ask(self, key: ApiKey, version: int, contents: Mapping[str, Any]) -> Message:
         api = APIS[key]

@@ -19,6 +19,7 @@ from seglog.core.clock import SystemClock
 from tests.broker.broker_thread import RunningNode
 from tests.broker.python_clients import kafka
 from tests.cli.run import Run
+from tests.kit.waiting import wait_until
 
 
 def _committed(broker: RunningNode, group: str, topic: str, partitions: int = 2) -> list[int | None]:
@@ -31,10 +32,9 @@ def _committed(broker: RunningNode, group: str, topic: str, partitions: int = 2)
 
 
 @contextmanager
-def _member(broker: RunningNode, group: str, topic: str) -> Iterator[Any]:
-    consumer = Consumer(
-        {"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "member"}
-    )
+def _member(broker: RunningNode, group: str, topic: str, protocol: str = "classic") -> Iterator[Any]:
+    settings = {"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "member"}
+    consumer = Consumer({**settings, "group.protocol": protocol})
     try:
         consumer.subscribe([topic])
         while not consumer.assignment():
@@ -121,6 +121,69 @@ def test_lag_members_and_state(wire: Run, broker: RunningNode, topic_name: str, 
             ran = wire("groups", *arguments)
             assert (ran.code, ran.text) == (2, "")
             assert ran.err.startswith(f"seglog: group {group}")
+
+
+def test_a_consumer_group_has_epochs_targets_and_subscriptions(wire: Run, broker: RunningNode, topic_name: str) -> None:
+    wire("topics", "create", topic_name, "-p", "2")
+    both = [f"{topic_name}-0", f"{topic_name}-1"]
+    group = f"consumers-of-{topic_name}"
+    with _member(broker, group, topic_name, "consumer"):
+        (state,) = wire("groups", "describe", group, "--state", "--json").objects
+        epoch = state["groupEpoch"]
+        assert (state["state"], state["targetEpoch"], state["assignor"]) == ("Stable", epoch, "uniform")
+        assert epoch >= 1
+        lines = wire("groups", "describe", group, "--state").lines
+        assert lines[0].split("  ")[-1] == "members"
+        assert lines[1].split()[-3:] == [str(epoch), str(epoch), "1"]
+        (described,) = wire("groups", "describe", group, "--members", "--json").objects
+        (member,) = described["members"]
+        assert (described["groupEpoch"], member["epoch"], member["upgraded"]) == (epoch, epoch, True)
+        assert (member["partitions"], member["target"]) == (both, both)
+        assert (member["topics"], member["regex"]) == ([topic_name], None)
+        header, _, row = wire("groups", "describe", group, "--members").lines
+        assert header == f"{group}: Stable, 1 members, group epoch {epoch}, target epoch {epoch}"
+        assert row.split()[-4:] == [",".join(both), str(epoch), ",".join(both), topic_name]
+        offsets = wire("groups", "describe", group).lines[0]
+        assert offsets == f"{group}: Stable, 1 members, lag -, group epoch {epoch}, target epoch {epoch}"
+    (left,) = wire("groups", "describe", group, "--json").objects
+    assert (left["state"], left["groupEpoch"]) == ("Empty", epoch + 1)
+
+
+def test_a_member_has_another_epoch_than_its_group_until_it_gives_up_its_partitions(
+    wire: Run, broker: RunningNode, topic_name: str
+) -> None:
+    wire("topics", "create", topic_name, "-p", "2")
+    group = f"consumers-of-{topic_name}"
+    expression = f"^{topic_name}$"
+    with _member(broker, group, expression, "consumer"):  # it is not polled any more, so it keeps its partitions
+        second = Consumer(
+            {"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": group, "group.protocol": "consumer"}
+        )
+        second.subscribe([topic_name])
+
+        found: dict[str, Any] = {}
+
+        def joined() -> bool:
+            second.poll(0.05)
+            found.update(wire("groups", "describe", group, "--members", "--json").objects[0])
+            return str(found["state"]) == "Reconciling"
+
+        wait_until(joined, "the second member")
+        second.close()
+    by_regex = {one["regex"]: one for one in found["members"]}
+    first, other = by_regex[f"({expression})"], by_regex[None]  # librdkafka adds the brackets
+    assert first["epoch"] < found["targetEpoch"] == found["groupEpoch"]
+    assert (len(first["partitions"]), len(first["target"]), len(other["target"])) == (2, 1, 1)
+    assert (first["topics"], other["topics"]) == ([], [topic_name])
+
+
+def test_a_classic_group_is_described_without_epochs(wire: Run, broker: RunningNode, topic_name: str) -> None:
+    wire("topics", "create", topic_name)
+    with _member(broker, f"classic-{topic_name}", topic_name):
+        for option in ("--offsets", "--members", "--state"):
+            (described,) = wire("groups", "describe", f"classic-{topic_name}", option, "--json").objects
+            assert "groupEpoch" not in described
+        assert "epoch" not in wire("groups", "describe", f"classic-{topic_name}", "--members").text
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from seglog.core.extras import require
 
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
+    from seglog.client.consumer_groups import ConsumerGroup
 
 Bootstrap = Annotated[
     str,
@@ -74,12 +75,26 @@ class Cluster:
 
     def own_admin(self) -> Admin:
         """A client for requests that the library lacks."""
-        protocol = str(self._settings.get("security.protocol", "plaintext"))
-        if protocol.lower() != "plaintext":
+        if not self.is_plaintext:
+            protocol = self._settings["security.protocol"]
             raise RequestFailedError(f"this request needs a plaintext listener, not security.protocol={protocol}")
         from seglog.client.admin import Admin  # slow to import: it loads the protocol's schema
 
         return Admin(self._addresses, self.timeout)
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """A group of the consumer protocol, with its epochs. None for other groups, for brokers without them, and if
+        the listener is not plaintext, as only the library speaks TLS and SASL."""
+        if not self.is_plaintext:
+            return None
+        from seglog.client.consumer_groups import ConsumerGroupAdmin
+
+        with ConsumerGroupAdmin(self._addresses, self.timeout) as admin:
+            return admin.describe(name)
+
+    @property
+    def is_plaintext(self) -> bool:
+        return str(self._settings.get("security.protocol", "plaintext")).lower() == "plaintext"
 
     def _client(self, kind: Callable[[Mapping[str, object]], Any], settings: Mapping[str, object]) -> Any:
         connect(self._addresses, self.timeout).close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -14,7 +14,11 @@ from seglog.cli.wire.partition_lists import named_partitions
 from seglog.cluster.reassignment_plan import Place
 from seglog.core.errors import RequestFailedError
 
+if TYPE_CHECKING:
+    from seglog.client.consumer_groups import ConsumerGroup, ConsumerGroupMember
+
 _ALL_GROUPS: Final = "--all-groups"
+_CONSUMER: Final = "Consumer"
 _STATES: Final = {
     "PREPARING_REBALANCING": "PreparingRebalance",
     "COMPLETING_REBALANCING": "CompletingRebalance",
@@ -84,7 +88,8 @@ def describe_groups(
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,
 ) -> int:
-    """Show offsets and lag of groups, or their members, or their states."""
+    """Show offsets and lag of groups, or their members, or their states; of a consumer group (KIP-848) also epochs,
+    target assignments and subscriptions."""
     if offsets + members + state > 1:
         return fail("groups describe takes only one of --offsets, --members and --state")
     cluster = brokers.cluster()
@@ -95,12 +100,14 @@ def describe_groups(
             committed = committed_offsets(cluster, name)
             if group is None or (state_of(group) == "Dead" and not committed):
                 code = fail(f"group {name} does not exist")
-            elif members:
-                _print_members(out, group, json=json)
+                continue
+            epochs = cluster.consumer_group(name) if _type(group) == _CONSUMER else None
+            if members:
+                _print_members(out, group, epochs, json=json)
             elif state:
-                _print_state(out, group, json=json)
+                _print_state(out, group, epochs, json=json)
             else:
-                _print_offsets(out, group, positions(cluster, group, committed), json=json)
+                _print_offsets(out, group, epochs, positions(cluster, group, committed), json=json)
     return code
 
 
@@ -211,8 +218,10 @@ def _type(group: Any) -> str:
 # Output
 
 
-def _print_offsets(out: Out, group: Any, found: Sequence[GroupPosition], *, json: bool) -> None:
-    name, state = group.group_id, state_of(group)
+def _print_offsets(
+    out: Out, group: Any, epochs: ConsumerGroup | None, found: Sequence[GroupPosition], *, json: bool
+) -> None:
+    name, state = group.group_id, _state(group, epochs)
     if json:
         rows = [
             {
@@ -227,13 +236,13 @@ def _print_offsets(out: Out, group: Any, found: Sequence[GroupPosition], *, json
             }
             for one in found
         ]
-        out.json({"group": name, "state": state, "partitions": rows})
+        out.json({"group": name, "state": state, **_epochs_json(epochs), "partitions": rows})
         return
     lags = [one.lag for one in found if one.lag is not None]
     lag = f"{sum(lags):,}" if lags else "-"
     unknown = len(found) - len(lags) if lags else 0
     more = f" ({unknown} partitions without an offset)" if unknown else ""
-    out.line(f"{name}: {state}, {len(group.members)} members, lag {lag}{more}")
+    out.line(f"{name}: {state}, {len(group.members)} members, lag {lag}{more}{_epochs_text(epochs)}")
     columns = ("topic", "partition", "offset", "end", "lag", "member", "host", "client")
     cells = [
         (
@@ -245,11 +254,12 @@ def _print_offsets(out: Out, group: Any, found: Sequence[GroupPosition], *, json
     show_table(out, columns, cells, right=("partition", "offset", "end", "lag"))
 
 
-def _print_members(out: Out, group: Any, *, json: bool) -> None:
+def _print_members(out: Out, group: Any, epochs: ConsumerGroup | None, *, json: bool) -> None:
     assigned = [
         [f"{one.topic}-{one.partition}" for one in (member.assignment.topic_partitions if member.assignment else ())]
         for member in group.members
     ]
+    more = [None if epochs is None else epochs.members.get(member.member_id) for member in group.members]
     if json:
         rows = [
             {
@@ -258,25 +268,78 @@ def _print_members(out: Out, group: Any, *, json: bool) -> None:
                 "host": member.host,
                 "client": member.client_id,
                 "partitions": partitions,
+                **_member_json(details),
             }
-            for member, partitions in zip(group.members, assigned, strict=True)
+            for member, partitions, details in zip(group.members, assigned, more, strict=True)
         ]
-        out.json({"group": group.group_id, "state": state_of(group), "members": rows})
+        out.json({"group": group.group_id, "state": _state(group, epochs), **_epochs_json(epochs), "members": rows})
         return
-    out.line(f"{group.group_id}: {state_of(group)}, {len(group.members)} members")
-    cells = [
+    out.line(f"{group.group_id}: {_state(group, epochs)}, {len(group.members)} members{_epochs_text(epochs)}")
+    columns: tuple[str, ...] = ("member", "instance", "host", "client", "partitions")
+    cells: list[tuple[object, ...]] = [
         (member.member_id, member.group_instance_id or "-", member.host, member.client_id, ",".join(partitions) or "-")
         for member, partitions in zip(group.members, assigned, strict=True)
     ]
-    show_table(out, ("member", "instance", "host", "client", "partitions"), cells)
+    if epochs is not None:
+        columns += ("epoch", "target", "subscription")
+        cells = [(*row, *_member_cells(details)) for row, details in zip(cells, more, strict=True)]
+        if {details.is_upgraded for details in more if details is not None} == {False, True}:  # on its way to KIP-848
+            columns += ("upgraded",)
+            cells = [(*row, _upgraded(details)) for row, details in zip(cells, more, strict=True)]
+    show_table(out, columns, cells, right=("epoch",))
 
 
-def _print_state(out: Out, group: Any, *, json: bool) -> None:
+def _member_json(member: ConsumerGroupMember | None) -> dict[str, object]:
+    if member is None:
+        return {}
+    return {
+        "epoch": member.epoch,
+        "target": [f"{topic}-{number}" for topic, number in member.target],
+        "topics": list(member.topics),
+        "regex": member.regex,
+        "upgraded": member.is_upgraded,
+    }
+
+
+def _member_cells(member: ConsumerGroupMember | None) -> tuple[object, str, str]:
+    """Epoch, target assignment and subscription; dashes for a member that has joined or left meanwhile."""
+    if member is None:
+        return "-", "-", "-"
+    target = ",".join(f"{topic}-{number}" for topic, number in member.target)
+    subscription = [*member.topics, *([f"/{member.regex}/"] if member.regex is not None else ())]
+    return member.epoch, target or "-", ",".join(subscription) or "-"
+
+
+def _upgraded(member: ConsumerGroupMember | None) -> str:
+    return "-" if member is None or member.is_upgraded is None else str(member.is_upgraded).lower()
+
+
+def _print_state(out: Out, group: Any, epochs: ConsumerGroup | None, *, json: bool) -> None:
     at = group.coordinator
     coordinator = f"{at.host}:{at.port} ({at.id})" if at is not None else "-"
     if json:
-        document = {"group": group.group_id, "state": state_of(group), "assignor": group.partition_assignor}
+        document = {"group": group.group_id, "state": _state(group, epochs), "assignor": group.partition_assignor}
+        document |= _epochs_json(epochs)
         out.json({**document, "coordinator": at and at.id, "members": len(group.members)})
         return
-    row = (group.group_id, state_of(group), group.partition_assignor or "-", coordinator, len(group.members))
-    show_table(out, ("group", "state", "assignor", "coordinator", "members"), [row], right=("members",))
+    columns = ("group", "state", "assignor", "coordinator", "members")
+    row = (group.group_id, _state(group, epochs), group.partition_assignor or "-", coordinator, len(group.members))
+    if epochs is None:
+        show_table(out, columns, [row], right=("members",))
+        return
+    known = ("group epoch", "target epoch")
+    cells = (*row[:4], epochs.epoch, epochs.target_epoch, row[4])
+    show_table(out, (*columns[:4], *known, columns[4]), [cells], right=(*known, "members"))
+
+
+def _state(group: Any, epochs: ConsumerGroup | None) -> str:
+    """The library does not know the states Assigning and Reconciling."""
+    return state_of(group) if epochs is None else epochs.state
+
+
+def _epochs_json(epochs: ConsumerGroup | None) -> dict[str, int]:
+    return {} if epochs is None else {"groupEpoch": epochs.epoch, "targetEpoch": epochs.target_epoch}
+
+
+def _epochs_text(epochs: ConsumerGroup | None) -> str:
+    return "" if epochs is None else f", group epoch {epochs.epoch}, target epoch {epochs.target_epoch}"
