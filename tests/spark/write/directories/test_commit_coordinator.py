@@ -145,6 +145,16 @@ def test_a_job_continues_with_a_new_coordinator(path: Path, client: CommitClient
     assert list(verify([str(path)]).findings) == []
 
 
+def test_removes_what_a_task_stages_after_its_job_ended_also_when_told_to_end(path: Path) -> None:
+    client = CommitClient(str(path), linger=30)
+    client.begin(JobRequest("job", owner=ME, topic="t", create={"t": None}))
+    client.abort("job")
+    stage(path, "job", [b"x"])
+    end(path, signal.SIGTERM)
+    assert staged(path) == []
+    assert values(path) == []
+
+
 _FATAL = """
 import builtins, os, signal, sys
 from pathlib import Path

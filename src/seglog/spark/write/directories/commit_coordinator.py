@@ -162,6 +162,9 @@ class CommitCoordinator:
                         return
                 for key, _ in selector.select(left):
                     if key.fileobj is wake:
+                        # Before its first request it may have been started for a commit, whose files must stay.
+                        if self._collected and not self._jobs:
+                            collect_orphans(self._directory)
                         return
                     self._serve()
                     until = self._clock.monotonic() + self._linger
