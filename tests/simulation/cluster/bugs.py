@@ -528,6 +528,6 @@ BUGS = (
     Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=7, rates=_AWAY),
     Bug("B-17", "proposal-is-written", _proposal_is_written, seed=23, scenario=_ONE_IS_ENOUGH, rates=_AWAY),
     Bug("B-17", "epoch-of-last-life", _epoch_of_last_life, rates=_AWAY),
-    Bug("B-17", "one-vouches", _one_vouches, seed=19, scenario=_GROUPS, rates=_ONLY_AWAY),
+    Bug("B-17", "one-vouches", _one_vouches, seed=84, scenario=_GROUPS, rates=_ONLY_AWAY),
     Bug("B-17", "doubt-by-timer", _doubt_by_timer, seed=14, scenario=_GROUPS, rates=_PAUSED),
 )
