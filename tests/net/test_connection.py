@@ -10,6 +10,7 @@ import pytest
 
 from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, ClientConnection, IdleLimits, Reply
 from seglog.net.connection_quotas import ConnectionQuotas
+from seglog.net.pending_replies import PendingReply
 from tests.net.serving import LARGEST, Bytes, answer, ask, echo, frame, is_closed, serving, until
 
 
@@ -227,3 +228,33 @@ def test_a_client_that_goes_before_its_answer_has_begun_leaves_no_coroutine() ->
 
     asyncio.run(run())
     gc.collect()
+
+
+def test_a_listener_that_stops_answers_what_was_handled_and_handles_no_more() -> None:
+    """Or an idempotent producer would send again more batches than the snapshot of a clean stop knows."""
+
+    async def run() -> None:
+        outstanding: list[PendingReply[bytes | None]] = []
+
+        def answers(body: bytes) -> Reply | Awaitable[Reply]:
+            del body
+            outstanding.append(PendingReply())
+            return outstanding[-1]
+
+        async with serving(answers) as served:
+            reader, writer = await served.connect()
+            writer.write(frame(b"first") + frame(b"second"))
+            await until(lambda: len(outstanding) == 2)
+            stopping = asyncio.create_task(served.listener.stop())
+            await asyncio.wait([stopping], timeout=0.05)
+            assert not stopping.done()
+            writer.write(frame(b"third"))
+            await writer.drain()
+            for pending, reply in zip(tuple(outstanding), (b"1", b"2"), strict=True):
+                pending.set(frame(reply))
+                assert await answer(reader) == reply
+            await stopping
+            assert await is_closed(reader)
+            assert len(outstanding) == 2
+
+    asyncio.run(run())

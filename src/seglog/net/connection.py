@@ -108,6 +108,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._writable = True
         self._is_paused = False
         self._wants_room = self._is_behind = False
+        self._is_finishing = False
         self._outstanding = ReplyQueue(self._write)
         self._watch = IdleWatch()
 
@@ -364,7 +365,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         finally:
             self._task = None
-        if self._transport is not None:
+        if self._transport is not None and not self._is_finishing:
             self.last_active = self._now()
             self._handle_frames()
             self._resume()
@@ -375,6 +376,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _resume(self) -> None:
+        if self._is_finishing:
+            return
         if self._is_paused and self._task is None and not self._wants_room and self._transport is not None:
             self._is_paused = False
             self._transport.resume_reading()
@@ -417,6 +420,19 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _refuse(self, why: str) -> None:
         head = bytes(memoryview(self._buffer)[self._frame : min(self._frame + HEAD, self._end)])
         self._limits.refused(self, head, why)
+
+    async def finish(self) -> None:
+        """Handle no more requests, wait for the pending responses, and close.
+
+        The snapshot of a clean stop has only the last batch of each producer. The next broker would not know the others
+        again, and refuse them as out of order if their producer had to repeat them."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._is_finishing = True
+        self._pause()
+        for reply in tuple(self._outstanding.replies):
+            await reply
+        self.close()
 
     def close(self) -> None:
         """Close now; written bytes are still sent."""

@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from seglog.core.addresses import Address
@@ -24,6 +25,8 @@ SWEEPS: Final = 4
 _LONGEST: Final = 1.5
 """The most that one interval between checks counts, relative to its plan."""
 _RETRY_SECONDS: Final = 0.5
+_FINISH_SECONDS: Final = 5.0
+"""The longest that a stop waits for pending responses."""
 _SAY_SECONDS: Final = 60.0
 _NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -135,16 +138,20 @@ class Listener:
         self._sweeper = asyncio.get_running_loop().call_later(self._planned, self._sweep)
 
     async def stop(self) -> None:
-        """Accept no more connections, and close all."""
+        """Accept no more connections and requests, and close all connections, each after its pending responses. Those
+        that take longer than a few seconds are lost."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
         self._close_sockets()
-        for connection in list(self._quotas.connections):
-            if connection.listener == self.address.name:
-                connection.close()
+        connections = [one for one in self._quotas.connections if one.listener == self.address.name]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FINISH_SECONDS):
+                await asyncio.gather(*(connection.finish() for connection in connections))
+        for connection in connections:
+            connection.close()
 
     def _close_sockets(self) -> None:
         for listening in self._sockets:
