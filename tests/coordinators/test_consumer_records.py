@@ -48,7 +48,7 @@ RECORDS: list[GroupRecord] = [
 ]
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=repr)
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record[0]).__name__)
 def test_a_record_is_read_as_it_was_written(record: GroupRecord) -> None:
     assert decode(*encode(record)) == record
 

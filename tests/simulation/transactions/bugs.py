@@ -218,12 +218,12 @@ _KILLED = {"crash_every": 1_500}
 _THREE = Scenario(partitions=3, transactions=True)
 
 BUGS = (
-    Bug("KAFKA-17754", _kafka_17754, seed=5, scenario=_THREE, rates=_LATE),
+    Bug("KAFKA-17754", _kafka_17754, seed=5, scenario=_THREE, rates=_LATE, is_slow=True),
     Bug("KAFKA-14402", _kafka_14402, seed=1, scenario=_THREE, rates=_LATE),
     Bug("marker-lost", _marker_lost, seed=1),
     Bug("late-append", _late_append, rates=_LATE),
     Bug("lso-past-marker", _lso_past_marker, seed=1),
-    Bug("two-steps", _two_steps, seed=30, scenario=_THREE, rates=_LATE),
+    Bug("two-steps", _two_steps, seed=30, scenario=_THREE, rates=_LATE, is_slow=True),
     Bug("offsets-shown", _offsets_shown),
     Bug("offsets-unstable", _offsets_unstable, seed=15, scenario=_THREE, rates=_SLOW, is_slow=True),
     Bug("offsets-forgotten", _offsets_forgotten, seed=4, is_slow=True),
