@@ -84,7 +84,16 @@ def _kip_279(patch: Patch) -> None:
 
 
 def _kip_320(patch: Patch) -> None:
-    """Answers are taken whoever gave them, and in whatever epoch they were asked for."""
+    """Answers are taken whoever gave them, and in whatever epoch they were asked for; and a leader compares epochs only
+    at a follower's first fetch in its own, as before KIP-595."""
+    compared: set[tuple[int, int, int, int]] = set()
+
+    def serve(self: Replica, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
+        key = (id(self), asked.node_id, asked.broker_epoch, self.leader_epoch)
+        answer = honest_serve(self, asked._replace(last_epoch=-1) if key in compared else asked, brokers, now_ms)
+        if answer.diverging is None:
+            compared.add(key)
+        return answer
 
     def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: Buffer) -> None:
         progress, self.progress = self.progress, None
@@ -100,8 +109,9 @@ def _kip_320(patch: Patch) -> None:
                 self._session.asked[key] = asked._replace(leader_epoch=followed.replica.leader_epoch)
         await honest_take_all(self, link, response)
 
-    honest, honest_take_all = Replica.take, Fetcher._take_all
+    honest, honest_take_all, honest_serve = Replica.take, Fetcher._take_all, Replica.serve_replica
     patch.setattr(Replica, "check_epoch", lambda *_: None)
+    patch.setattr(Replica, "serve_replica", serve)
     patch.setattr(Replica, "take", take)
     patch.setattr(Fetcher, "_take_all", take_all)
     patch.setattr(Fetcher, "unfollow", lambda *_: None)
@@ -470,6 +480,8 @@ def _unflushed_follower(patch: Patch) -> None:
 
 
 _ELECTIONS = {"expire_every": 700, "store_slow": 0.0, "prefer_every": 300}
+_CUT_OFF = {"cut_every": 700, "expire_every": 700, "prefer_every": 300, "pause_every": 1_500}
+"""Leaders that do not know yet that they are deposed."""
 _OPERATED = Scenario(min_insync=1, operators=True)
 _TAMPERED = {"tamper_every": 1_500, "stop_every": 3_000, "blackout_every": 0, "choose_every": 0}
 _DARK = {"blackout_every": 1_500, "tamper_every": 0, "choose_every": 0, "crash_every": 700, "store_slow": 0.05}
@@ -492,7 +504,7 @@ _FULL = {"fill_every": 2_000}
 BUGS = (
     Bug("B-1", "KIP-101", _kip_101, seed=3),
     Bug("B-2", "KIP-279", _kip_279, seed=3, rates=_ELECTIONS),
-    Bug("B-3", "KIP-320", _kip_320, seed=71, rates=_AWAY),
+    Bug("B-3", "KIP-320", _kip_320, seed=8, rates=_CUT_OFF),
     Bug("B-4", "KAFKA-7128", _kafka_7128),
     Bug("B-5", "KAFKA-7415", _kafka_7415, rates=_ELECTIONS),
     Bug("B-7", "KAFKA-14704", _kafka_14704, seed=2),
