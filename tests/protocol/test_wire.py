@@ -35,7 +35,7 @@ def test_tagged_fields_of_a_body() -> None:
 
 def test_elements_of_arrays_and_tagged_fields_together() -> None:
     topics = uvarint(MAX_ELEMENTS // 64) + (bytes(16) + b"\2a" + tags(64)) * (MAX_ELEMENTS // 64 - 1)
-    with pytest.raises(InvalidRequestError, match="elements in one request"):
+    with pytest.raises(InvalidRequestError, match="too many elements in one message"):
         read_request(ApiKey.METADATA, 12, topics + b"\0\0\0")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from seglog.core.errors import RequestFailedError
+from seglog.core.errors import BrokerUnavailableError
 
 _PORT: Final = 9092
 
@@ -42,12 +43,12 @@ def _parse(text: str) -> HostPort:
     return HostPort(host, int(port))
 
 
-def connect(addresses: list[HostPort], timeout: float) -> socket.socket:
-    """A connection to the first broker that accepts one. `RequestFailedError`, with all reasons, if none does."""
+def connect(addresses: Sequence[HostPort], timeout: float) -> socket.socket:
+    """A connection to the first broker that accepts one. `BrokerUnavailableError`, with all reasons, if none does."""
     reasons = []
     for address in addresses:
         try:
             return socket.create_connection(address, timeout=timeout)
         except OSError as error:
             reasons.append(f"{address}: {error.strerror or error}")
-    raise RequestFailedError(f"no broker answers at {', '.join(reasons)}")
+    raise BrokerUnavailableError(f"no broker answers at {', '.join(reasons)}")

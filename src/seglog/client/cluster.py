@@ -11,8 +11,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from seglog.client.admin import Admin, describe_code
+from seglog.client.admin import Admin
 from seglog.client.bootstrap import HostPort
+from seglog.client.connection import describe_code
 from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus
 from seglog.cluster.reassignment_plan import Place, ReplicaMove
 from seglog.core.errors import RequestFailedError
@@ -58,18 +59,16 @@ class ClusterAdmin(Admin):
     def look(self, topics: Collection[str] | None = None, *, closely: bool = True) -> ClusterStatus:
         """Brokers and partitions, of these topics or of all. ``closely`` asks each broker for the ends and sizes of its
         replicas, and notes the brokers that do not answer."""
-        metadata = self._metadata()
+        metadata = self._cluster.metadata(())
         brokers = {
-            one.node_id: BrokerStatus(
-                node_id=one.node_id, rack=one.rack, listeners={"": str(HostPort(one.host, one.port))}
-            )
-            for one in metadata.brokers
+            node: BrokerStatus(node_id=node, rack=metadata.racks[node], listeners={"": str(address)})
+            for node, address in metadata.brokers.items()
         }
         partitions = self._with_min_insync(self._with_moves(list(self._partitions(topics))))
         contents = {"include_cluster_authorized_operations": False, "endpoint_type": _BROKERS}
-        controller = self._first.ask(ApiKey.DESCRIBE_CLUSTER, contents).controller_id
+        controller = self._cluster.ask_any(ApiKey.DESCRIBE_CLUSTER, contents).controller_id
         seen = ClusterStatus(
-            cluster_id=metadata.cluster_id or "",
+            cluster_id=metadata.cluster_id,
             controller=controller if controller >= 0 else None,
             brokers=brokers,
             partitions=tuple(partitions),
@@ -144,7 +143,7 @@ class ClusterAdmin(Admin):
 
     def racks(self) -> dict[int, str | None]:
         """The racks of all live brokers."""
-        return {broker.node_id: broker.rack for broker in self._metadata().brokers}
+        return dict(self._cluster.metadata(()).racks)
 
     # Changes
 
@@ -211,7 +210,7 @@ class ClusterAdmin(Admin):
         for start in range(0, len(names), _AT_ONCE):
             cursor: Any = None
             while True:
-                answer = self._first.ask(
+                answer = self._cluster.ask_any(
                     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
                     {"topics": [{"name": name} for name in names[start : start + _AT_ONCE]], "cursor": cursor},
                 )
@@ -223,7 +222,7 @@ class ClusterAdmin(Admin):
                 cursor = vars(answer.next_cursor)
 
     def _names(self) -> list[str]:
-        return [topic.name for topic in self._first.ask(ApiKey.METADATA, {"topics": None}).topics]
+        return [topic.name for topic in self._cluster.ask_any(ApiKey.METADATA, {"topics": None}).topics]
 
     def _with_moves(self, partitions: list[PartitionStatus]) -> list[PartitionStatus]:
         contents = {"timeout": 60_000, "topics": None}
@@ -248,7 +247,7 @@ class ClusterAdmin(Admin):
             resources = [
                 {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": (_MIN_INSYNC,)} for name in some
             ]
-            for result in self._first.ask(ApiKey.DESCRIBE_CONFIGS, {"resources": resources}).results:
+            for result in self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, {"resources": resources}).results:
                 for config in result.configs:
                     with suppress(ValueError, TypeError):
                         found[result.resource_name] = int(config.value)
@@ -281,7 +280,7 @@ class ClusterAdmin(Admin):
         try:
             return self._at(self._controller()).ask(key, contents)
         except RequestFailedError:
-            return self._first.ask(key, contents)
+            return self._cluster.ask_any(key, contents)
 
     def _address(self, node: int) -> HostPort:
         address = self._brokers().get(node)
@@ -291,9 +290,9 @@ class ClusterAdmin(Admin):
 
     def _forget(self, node: int) -> None:
         """Do not use a failed connection again."""
-        connection = self._others.pop(self._brokers().get(node, HostPort("", 0)), None)
-        if connection is not None:
-            connection.close()
+        address = self._brokers().get(node)
+        if address is not None:
+            self._cluster.forget(address)
 
 
 def _seen(topic: str, one: Message) -> PartitionStatus:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from seglog.client.admin import Admin, describe_code
+from seglog.client.admin import Admin
+from seglog.client.cluster_connections import GROUP
+from seglog.client.connection import describe_code
 from seglog.cluster.reassignment_plan import Place
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import RequestFailedError
@@ -46,7 +48,7 @@ class ConsumerGroupAdmin(Admin):
 
     def describe(self, group: str) -> ConsumerGroup | None:
         """Ask the group's coordinator. None for other groups, and if the broker has no such groups."""
-        coordinator = self._at(self._coordinator(group))
+        coordinator = self._at(self._cluster.coordinator(GROUP, group).address)
         if not coordinator.has(ApiKey.CONSUMER_GROUP_DESCRIBE):
             return None
         contents = {"group_ids": (group,), "include_authorized_operations": False}

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from seglog.client.admin import describe_code
 from seglog.client.cluster import ClusterAdmin
+from seglog.client.cluster_connections import TRANSACTION
+from seglog.client.connection import check_answer
 from seglog.cluster.reassignment_plan import Place
-from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
 
-_TRANSACTION: Final = 1
-"""The type of key in FindCoordinator."""
 _OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 _NO_START: Final = -1
 
@@ -72,7 +70,7 @@ class TransactionAdmin(ClusterAdmin):
         found = []
         for node in sorted(self._brokers()):
             answer = self._at(self._address(node)).ask(ApiKey.LIST_TRANSACTIONS, asked)
-            _check(answer.error_code, f"transactions of broker {node}")
+            check_answer(answer.error_code, f"transactions of broker {node}")
             if answer.unknown_state_filters:
                 raise RequestFailedError(f"{', '.join(answer.unknown_state_filters)}: no such state of a transaction")
             found += [
@@ -82,18 +80,15 @@ class TransactionAdmin(ClusterAdmin):
         return found
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        contents = {"key": transactional_id, "key_type": _TRANSACTION, "coordinator_keys": (transactional_id,)}
-        answer = self._first.ask(ApiKey.FIND_COORDINATOR, contents)
-        found = answer.coordinators[0] if answer.coordinators else answer
-        _check(found.error_code, f"coordinator of transactional id {transactional_id}")
-        answer = self._at(self._address(found.node_id)).ask(
+        coordinator = self._cluster.coordinator(TRANSACTION, transactional_id)
+        answer = self._at(coordinator.address).ask(
             ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": (transactional_id,)}
         )
         (one,) = answer.transaction_states
-        _check(one.error_code, f"transactional id {transactional_id}")
+        check_answer(one.error_code, f"transactional id {transactional_id}")
         return TransactionDescription(
             transactional_id,
-            found.node_id,
+            coordinator.node_id,
             one.producer_id,
             one.producer_epoch,
             one.transaction_state,
@@ -122,7 +117,7 @@ class TransactionAdmin(ClusterAdmin):
             answer = self._at(self._address(node)).ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": asked})
             for topic in answer.topics:
                 for partition in topic.partitions:
-                    _check(partition.error_code, f"topic {topic.name}, partition {partition.partition_index}")
+                    check_answer(partition.error_code, f"topic {topic.name}, partition {partition.partition_index}")
                     found += [
                         ActiveProducer(
                             (topic.name, partition.partition_index),
@@ -174,7 +169,7 @@ class TransactionAdmin(ClusterAdmin):
         }
         answer = self._at(self._address(leader)).ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]})
         for found in answer.markers[0].topics[0].partitions:
-            _check(found.error_code, f"topic {topic}, partition {number}")
+            check_answer(found.error_code, f"topic {topic}, partition {number}")
 
     def all_places(self, topics: Collection[str] | None, broker: int | None) -> list[Place]:
         """The partitions of topics, or of all, that have a leader; only those that ``broker`` leads."""
@@ -183,8 +178,3 @@ class TransactionAdmin(ClusterAdmin):
             for one in self._partitions(topics)
             if one.leader is not None and (broker is None or one.leader == broker)
         ]
-
-
-def _check(code: int, what: str) -> None:
-    if code != ErrorCode.NONE:
-        raise RequestFailedError(f"{what}: {describe_code(code)}")

@@ -271,3 +271,9 @@ class InvalidRequestError(SeglogError):
 
 class RequestFailedError(SeglogError):
     """A broker refused our request or did not answer. The message names the broker, topic, group or key."""
+
+
+class BrokerUnavailableError(RequestFailedError):
+    """A broker cannot be reached, closed the connection, or is silent. Another broker may answer."""
+
+    retriable = True

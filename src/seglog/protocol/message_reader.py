@@ -47,9 +47,9 @@ class _RequestReader(WireReader):
 
     __slots__ = ("elements",)
 
-    def __init__(self, data: bytes | bytearray | memoryview, position: int) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview, position: int, elements: int) -> None:
         super().__init__(data, position)
-        self.elements = MAX_ELEMENTS
+        self.elements = elements
 
     def tags(self) -> int:
         count = super().tags()
@@ -67,16 +67,24 @@ class _RequestReader(WireReader):
     def _spend(self, number: int) -> None:
         self.elements -= number
         if self.elements < 0:
-            raise InvalidRequestError(f"more than {MAX_ELEMENTS} elements in one request")
+            raise InvalidRequestError("too many elements in one message")
 
 
-def read_message(message: Any, newest: Any, data: bytes | bytearray | memoryview, position: int) -> Message:
+def read_message(
+    message: Any,
+    newest: Any,
+    data: bytes | bytearray | memoryview,
+    position: int,
+    *,
+    max_elements: int = MAX_ELEMENTS,
+) -> Message:
     """A message of kio's class ``message``, with the fields of ``newest`` as well.
 
-    Bytes after its end are ignored, as in Kafka: librdkafka 2.16 sends three bytes too many when it asks for all
-    topics. Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
+    ``max_elements`` limits the array elements and tagged fields of the whole message. Bytes after its end are ignored,
+    as in Kafka: librdkafka 2.16 sends three bytes too many when it asks for all topics. Raises `InvalidRequestError`,
+    whatever the bytes are, and nothing else.
     """
-    request = _RequestReader(data, position)
+    request = _RequestReader(data, position, max_elements)
     found: Message = _reader(message, newest)(request)
     return found
 
