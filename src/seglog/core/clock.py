@@ -26,3 +26,7 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread, as a client does between two tries."""
+        time.sleep(seconds)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -16,12 +16,10 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 def extent(partition: TopicPartition, log_start: int, until: int, log_end: int, bound: str) -> PartitionExtent:
     return PartitionExtent(
         topic_partition=partition,
-        directory="d",
         log_start=log_start,
         log_end=log_end,
         until=until,
         bound=bound,
-        segments=(),
     )
 
 
@@ -33,8 +31,8 @@ TIMES = {A0: {1000: 20, 2000: 99}, A1: {1000: 0, 2000: 55}}
 """In A1, the record with timestamp 2000 is above the high watermark."""
 
 
-def find_by_time(extent: PartitionExtent, timestamp: int) -> int | None:
-    return TIMES[extent.topic_partition].get(timestamp)
+def find_by_time(wanted: Sequence[tuple[PartitionExtent, int]]) -> list[int | None]:
+    return [TIMES[extent.topic_partition].get(timestamp) for extent, timestamp in wanted]
 
 
 def resolved(starting: Bound, ending: Bound, *, fail_on_data_loss: bool = True) -> ResolvedRanges:

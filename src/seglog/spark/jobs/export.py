@@ -24,9 +24,9 @@ from seglog.spark.jobs import export_state
 from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.jobs.export_state import ExportInUseError, ExportState, StagedFile
 from seglog.spark.options.read_options import ReadOptions, parse_options
+from seglog.spark.read.directories.planning import DirectoryExtent, ReadRange
 from seglog.spark.read.offsets import DATA_LOSS_HINT
-from seglog.spark.read.planning import ReadRange
-from seglog.spark.read.ranges import OffsetRange, PartitionExtent
+from seglog.spark.read.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,10 +198,10 @@ class _ExportRun:
     def _plan(self, state: ExportState) -> _ExportPlan:
         """The range to read of each partition, and the records that are missing."""
         fs = OsFs()
-        extents = self._reader.extents(fs)
+        extents = self._reader.extents()
         ids = _topic_ids(fs, extents)
-        starts = self._reader.starts(fs, extents) if not state.offsets else {}
-        ends = self._reader.ends(fs, extents)
+        starts = self._reader.starts(extents) if not state.offsets else {}
+        ends = self._reader.ends(extents)
         ranges: dict[TopicPartition, OffsetRange] = {}
         losses = _gone(state, extents)
         for extent in extents:
@@ -220,13 +220,13 @@ class _ExportRun:
 
     def _write(self, plan: _ExportPlan, compression: str, max_file_bytes: int) -> list[StagedFile]:
         fs = OsFs()
-        tasks = self._reader.plan(fs, plan.extents, plan.ranges)
+        tasks = self._reader.plan(plan.extents, plan.ranges)
         if not tasks:
             return []
         staging = export_state.staging_of(uuid.uuid4().hex)
         export_state.make_directories(fs, os.path.join(self._output, staging))
         work = _work(self._reader, self._output, staging, self._shape, compression, max_file_bytes)
-        size = sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+        size = sum(task.size for task in tasks)
         with watched(self._spark, size, len(tasks), self._progress):
             files: list[StagedFile] = self._spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(work).collect()
         return files
@@ -235,13 +235,13 @@ class _ExportRun:
 class _ExportPlan(NamedTuple):
     """The input of a run. ``ids`` has the ids of the topics that have one; ``losses`` describes missing records."""
 
-    extents: Sequence[PartitionExtent]
+    extents: Sequence[DirectoryExtent]
     ranges: Mapping[TopicPartition, OffsetRange]
     losses: Sequence[str]
     ids: Mapping[str, str]
 
 
-def _topic_ids(fs: Fs, extents: Sequence[PartitionExtent]) -> dict[str, str]:
+def _topic_ids(fs: Fs, extents: Sequence[DirectoryExtent]) -> dict[str, str]:
     from seglog.storage.formats.checkpoints import encode_id, read_partition_metadata
 
     found = {}
@@ -252,7 +252,7 @@ def _topic_ids(fs: Fs, extents: Sequence[PartitionExtent]) -> dict[str, str]:
     return found
 
 
-def _gone(state: ExportState, extents: Sequence[PartitionExtent]) -> list[str]:
+def _gone(state: ExportState, extents: Sequence[DirectoryExtent]) -> list[str]:
     here = {extent.topic_partition for extent in extents}
     topics = {name.topic for name in here}
     return [
@@ -262,7 +262,7 @@ def _gone(state: ExportState, extents: Sequence[PartitionExtent]) -> list[str]:
     ]
 
 
-def _start(extent: PartitionExtent, start: int, *, is_same: bool) -> tuple[int, str | None]:
+def _start(extent: DirectoryExtent, start: int, *, is_same: bool) -> tuple[int, str | None]:
     """The offset to start from, and a description of the records that were lost before."""
     name = extent.topic_partition
     if not is_same:

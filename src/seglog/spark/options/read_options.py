@@ -6,10 +6,11 @@ Options of Spark's Kafka connector keep their names and meanings (``KafkaSourceP
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from seglog.client.client_config import ClientConfig, client_config
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
 from seglog.spark.options import option as text
@@ -67,11 +68,13 @@ Selection = Subscribe | SubscribePattern | Assign | None
 class ReadOptions:
     """The options of one ``load()``, checked.
 
-    ``notes`` are warnings about options without effect. ``columns``, ``keys`` and ``until`` are None if they are not
+    ``client`` says how to reach brokers; None: the records come from ``paths``. ``notes`` are warnings about options
+    without effect. ``columns``, ``keys`` and ``until`` are None if they are not
     set. ``replica`` is ``longest``, a broker's id or a log directory.
     """
 
     paths: tuple[str, ...]
+    client: ClientConfig | None
     view: str
     selection: Selection
     starting: Bound
@@ -92,7 +95,16 @@ class ReadOptions:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
+    commit_to_group: str | None
+    poll_timeout_ms: int
+    offset_retries: int
+    offset_retry_ms: int
     notes: tuple[str, ...]
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether options say how many tasks there are."""
+        return self.min_partitions is not None or self.max_records is not None
 
 
 def _subscribe(name: str, value: str) -> Subscribe:
@@ -216,13 +228,29 @@ OPTIONS: Final = OptionTable(
            "Wait until this many offsets are new …", use="stream"),
     Option("maxTriggerDelay", text.duration_ms, "a duration, as in `15m`",
            "… but not longer than this.", default=15 * 60 * 1000, default_text="`15m`", use="stream"),
+    Option("kafka.bootstrap.servers", text.word, "`host:port, …`",
+           "Read through these brokers instead of from directories.", use="broker"),
+    Option("kafka.…", text.text, "",
+           "The settings of the client: see [clients](clients.md). One that seglog does not have is refused by name.",
+           use="broker"),
+    Option("commitToGroup", text.word, "a group id",
+           "Commit the offsets of finished micro-batches to this consumer group, so that lag tools see the query. "
+           "Spark's checkpoint alone decides where the query continues.", use="broker"),
+    Option("kafkaConsumer.pollTimeoutMs", text.number(), "milliseconds",
+           "How long a task waits for a partition without a leader, or for a broker that does not answer.",
+           default=120_000, default_text="120000", use="broker"),
+    Option("fetchOffset.numRetries", text.number(0), "a number",
+           "How often the driver asks again for offsets while a leader is missing …", default=3, default_text="3",
+           use="broker"),
+    Option("fetchOffset.retryIntervalMs", text.number(0), "milliseconds",
+           "… and how long it waits before it does.", default=1_000, default_text="1000", use="broker"),
     Option("groupIdPrefix", text.text, "", "", use="none"),
-    Option("kafkaConsumer.pollTimeoutMs", text.text, "", "", use="none"),
-    Option("fetchOffset.numRetries", text.text, "", "", use="none"),
-    Option("fetchOffset.retryIntervalMs", text.text, "", "", use="none"),
 )  # fmt: skip
-"""Every option of the source, except those of Kafka's client (``kafka.*``), which have no effect on files."""
+"""Every option of the source. Those of Kafka's client (``kafka.*``) have no effect on files."""
+_ONLY_FILES: Final = ("until", "replica")
+"""Options that choose among files. A broker hands out what is committed."""
 
+_SERVERS: Final = "bootstrap.servers"
 _SPARKS_OWN: Final = frozenset({"owner", "provider", "location", "comment", "external", "is_managed_location"})
 """Options that Spark adds in ``CREATE TABLE … USING seglog``."""
 _REFUSED: Final = {
@@ -250,13 +278,17 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         ...
     seglog.core.errors.InvalidConfigError: unknown option 'startingOffset'; did you mean startingOffsets?
     """
-    values, brokers = _values(options)
+    values, properties = _values(options)
     paths = values.of("path") + values.of("paths")
+    client = None
     if not paths:
-        raise InvalidConfigError(
-            "option path is missing: set it to a log directory, a partition's directory or a glob"
-            + ("" if options else _HINT)
-        )
+        if _SERVERS not in properties:
+            raise InvalidConfigError(
+                "option path is missing: set it to a log directory, a partition's directory or a glob; or set "
+                f"kafka.{_SERVERS} to read through brokers" + ("" if options else _HINT)
+            )
+        client = client_config(properties)
+        _check_brokers(values)
     selection = _only_one(values, "subscribe", "subscribePattern", "assign")
     keys = _only_one(values, "keyEquals", "keyIn")
     starting = _bound(values, "starting", LATEST if stream else EARLIEST)
@@ -270,6 +302,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         raise InvalidConfigError(f"option minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
     return ReadOptions(
         paths=paths,
+        client=client,
         view=values.of("view"),
         selection=selection,
         starting=starting,
@@ -290,24 +323,30 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=values.of("maxTriggerDelay"),
-        notes=_notes(values, brokers, stream=stream),
+        commit_to_group=values.of("commitToGroup"),
+        poll_timeout_ms=values.of("kafkaConsumer.pollTimeoutMs"),
+        offset_retries=values.of("fetchOffset.numRetries"),
+        offset_retry_ms=values.of("fetchOffset.retryIntervalMs"),
+        notes=_notes(values, () if client else properties, stream=stream),
     )
 
 
-def _values(options: Mapping[str, str]) -> tuple[OptionValues, list[str]]:
-    """The parsed options by name, and the names of options for a Kafka client."""
-    values, brokers = OptionValues(OPTIONS), []
+def _values(options: Mapping[str, str]) -> tuple[OptionValues, dict[str, str]]:
+    """The parsed options by name, and the properties of a Kafka client, without ``kafka.``."""
+    values, properties = OptionValues(OPTIONS), {}
     for key, value in options.items():
         lower = key.lower()
         if lower in _REFUSED:
             raise InvalidConfigError(f"option {key} is not supported: {_REFUSED[lower]}")
+        if lower.startswith("kafka."):
+            properties[lower.removeprefix("kafka.")] = value
         if (option := OPTIONS.find(key)) is not None:
             values.add(option, value)
         elif lower.startswith("kafka."):
-            brokers.append(key)
+            pass
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
             raise OPTIONS.unknown(key)
-    return values, sorted(brokers)
+    return values, properties
 
 
 def _only_one(values: Mapping[str, Any], *names: str) -> Any:
@@ -376,9 +415,19 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
             raise InvalidConfigError(f"{partition}: {names[0]} {start[partition]} is above {names[1]} {end[partition]}")
 
 
-def _notes(values: Mapping[str, Any], brokers: list[str], *, stream: bool | None) -> tuple[str, ...]:
-    brokers = brokers + [name for name in values if OPTIONS[name].use == "none"]
-    notes = [f"seglog reads files and connects to no broker: it ignores {', '.join(brokers)}"] if brokers else []
+def _check_brokers(values: OptionValues) -> None:
+    for name in _ONLY_FILES:
+        if name in values:
+            raise InvalidConfigError(f"option {name} is for directories: a broker hands out what is committed")
+    if values.of("view") == "segments":
+        raise InvalidConfigError("option view is 'segments': brokers do not show their files; name a directory")
+
+
+def _notes(values: Mapping[str, Any], ignored: Collection[str], *, stream: bool | None) -> tuple[str, ...]:
+    """``ignored`` are properties of a client where there is none."""
+    names = sorted(f"kafka.{name}" for name in ignored if f"kafka.{name}" != "kafka.isolation.level")
+    names += [name for name in values if OPTIONS[name].use == "none" or (OPTIONS[name].use == "broker" and names)]
+    notes = [f"seglog reads files and connects to no broker: it ignores {', '.join(names)}"] if names else []
     if not stream:
         notes += [f"option {name} is ignored in a batch query" for name in values if OPTIONS[name].use == "stream"]
     return tuple(notes)

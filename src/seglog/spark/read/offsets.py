@@ -7,15 +7,19 @@ An offset is that of the next record to read. The rules are those of Spark's Kaf
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, option_name
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 
-FindByTime = Callable[[PartitionExtent, int], int | None]
-"""The first offset of a partition, not below its log start, at or after a timestamp in ms; None if there is none."""
+E = TypeVar("E", bound=PartitionExtent)
+FindByTime = Callable[[Sequence[tuple[E, int]]], list[int | None]]
+"""The first offset, not below the log start, at or after a timestamp in ms, of each partition; None if there is none.
+
+All partitions together, because brokers are asked for many at once.
+"""
 
 DATA_LOSS_HINT: Final = "set option failOnDataLoss to false to continue without the missing records"
 
@@ -28,10 +32,10 @@ class ResolvedRanges(NamedTuple):
 
 
 def resolve(
-    extents: Sequence[PartitionExtent],
+    extents: Sequence[E],
     starting: Bound,
     ending: Bound,
-    find_by_time: FindByTime,
+    find_by_time: FindByTime[E],
     *,
     fail_on_data_loss: bool = True,
 ) -> ResolvedRanges:
@@ -67,35 +71,35 @@ def resolve(
 
 def resolve_bound(
     side: Literal["starting", "ending"],
-    extents: Sequence[PartitionExtent],
+    extents: Sequence[E],
     bound: Bound,
-    find_by_time: FindByTime,
+    find_by_time: FindByTime[E],
 ) -> dict[TopicPartition, int]:
     """One side of the ranges. Offsets given as numbers are returned unchanged, even outside of the log."""
     name = option_name(side, bound)
     given = bound.timestamps if isinstance(bound, TimestampBound) else bound
     if not isinstance(given, int):
         _check_same_partitions(name, set(given), {extent.topic_partition for extent in extents})
+    values = [given if isinstance(given, int) else given[extent.topic_partition] for extent in extents]
+    if not isinstance(bound, TimestampBound):
+        ends = [{EARLIEST: extent.log_start, LATEST: extent.until} for extent in extents]
+        return {
+            extent.topic_partition: end.get(value, value)
+            for extent, value, end in zip(extents, values, ends, strict=True)
+        }
     found = {}
-    for extent in extents:
-        value = given if isinstance(given, int) else given[extent.topic_partition]
-        if isinstance(bound, TimestampBound):
-            offset = _at_time(extent, value, find_by_time)
-            if offset is None and side == "starting" and bound.strategy == "error":
+    offsets = find_by_time(list(zip(extents, values, strict=True)))
+    for extent, value, offset in zip(extents, values, offsets, strict=True):
+        # A broker does not consider records at or above the high watermark.
+        if offset is None or offset >= extent.until:
+            if side == "starting" and bound.strategy == "error":
                 raise OffsetOutOfRangeError(
                     f"option {name}: {extent.topic_partition} has no record with timestamp {value} or a later one "
                     "(with startingOffsetsByTimestampStrategy=latest it would start after the last record)"
                 )
-            found[extent.topic_partition] = extent.until if offset is None else offset
-        else:
-            found[extent.topic_partition] = {EARLIEST: extent.log_start, LATEST: extent.until}.get(value, value)
+            offset = extent.until
+        found[extent.topic_partition] = offset
     return found
-
-
-def _at_time(extent: PartitionExtent, timestamp: int, find_by_time: FindByTime) -> int | None:
-    """Like a broker's answer, which ignores records at or above the high watermark."""
-    offset = find_by_time(extent, timestamp)
-    return offset if offset is not None and offset < extent.until else None
 
 
 def _check_same_partitions(name: str, given: set[TopicPartition], read: set[TopicPartition]) -> None:

@@ -1,25 +1,17 @@
-"""Plans what each Spark task reads, from plain values to plain values.
+"""Decides which partitions a query reads, how many tasks share them, and which small ranges share a task. Pure.
 
-A partition is divided by offsets, like in Spark's Kafka connector, and by bytes at batch boundaries from its sparse
-indexes, so that one large partition uses all cores. Dividing never changes what is read: the offsets of tasks do not
-overlap and have no gaps; the bytes only tell a task where to find them quickly.
+How a range is divided depends on where the records come from: `directories.planning`, `brokers.planning`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Final, NamedTuple, Protocol, assert_never
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeVar, assert_never
 
 from seglog.core.errors import UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import Assign, Selection, Subscribe, SubscribePattern
 from seglog.spark.options.topic_pattern import compile_java
-from seglog.spark.read.ranges import OffsetRange, PartitionExtent, PartitionRange, SegmentExtent, divide
-from seglog.spark.runtime.log_dir_mount import LogDirMount
-from seglog.storage.log.transaction_index import AbortedTxn
 
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
@@ -33,58 +25,6 @@ _UNKNOWN_SHARE: Final = 32 << 20
 _OPENING: Final = 128 << 10
 """The cost of opening another partition, in bytes that could be read meanwhile."""
 _TASKS_PER_CORE: Final = 4
-
-
-class Piece(NamedTuple):
-    """Bytes ``start`` to before ``end`` of a segment's file, batch boundaries both when the query was planned.
-
-    ``next_base`` is the base offset of the segment behind it, None for the last one.
-    """
-
-    log: str
-    base_offset: int
-    start: int
-    end: int
-    next_base: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRange:
-    """The records of one task: those with an offset in ``offsets``, which were in ``pieces`` of files when planned.
-
-    If a piece has changed, the task surveys ``directory`` again; if that is gone, ``others``. ``mounts`` are their log
-    directories. Records of ``aborted`` transactions are skipped.
-    """
-
-    topic_partition: TopicPartition
-    directory: str
-    offsets: OffsetRange
-    pieces: tuple[Piece, ...]
-    aborted: tuple[AbortedTxn, ...] = ()
-    others: tuple[str, ...] = ()
-    mounts: tuple[LogDirMount, ...] = ()
-
-
-class Boundaries(Protocol):
-    """Known starts of batches in a segment, from its index. Positions are in bytes."""
-
-    def start_of(self, offset: int) -> int:
-        """A boundary at or before the batch with ``offset``; near to it."""
-
-    def end_of(self, offset: int) -> int:
-        """A boundary behind every batch that has an offset below ``offset``; near to the last of them."""
-
-    def cut(self, low: int, wanted: int, high: int) -> int:
-        """The last boundary in (low, wanted], else the first in (wanted, high), else ``high``."""
-
-    def offset_at(self, position: int) -> int:
-        """An offset for the boundary ``position``: all before it are lower, and none behind it is."""
-
-
-class Index(Protocol):
-    """Hands out the boundaries of one segment."""
-
-    def __call__(self, segment: SegmentExtent, /) -> Boundaries: ...
 
 
 def select(selection: Selection, available: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -119,58 +59,32 @@ def _listed(names: Sequence[str]) -> str:
     return f"existing: {', '.join(names[:10]) or 'none'}{' …' if len(names) > 10 else ''}"
 
 
-def plan(
-    extents: Sequence[PartitionExtent],
-    ranges: Mapping[TopicPartition, OffsetRange],
-    index: Index,
-    *,
-    max_bytes: int,
-    min_partitions: int | None = None,
-    max_records: int | None = None,
-    cores: int | None = 1,
-) -> list[ReadRange]:
-    """Divide the ranges among tasks, in the order of partitions and offsets.
+def spread(size: int, total: int, *, max_bytes: int, cores: int | None, is_divided: bool) -> int:
+    """The number of tasks for a range of ``size`` bytes of ``total`` in a query.
 
-    With ``min_partitions`` or ``max_records``, offsets are first divided as by the connector (`divide`). Otherwise
-    there are enough tasks for all ``cores`` (None if unknown), as long as each has `WORTH_A_TASK`. Then tasks above
-    about ``max_bytes`` are split at batch boundaries. An empty partition has no task.
+    There are enough tasks for all ``cores`` (None if unknown), as long as each has `WORTH_A_TASK`, unless options have
+    divided the range already (``is_divided``). No task has much more than ``max_bytes``.
     """
-    by_partition = {extent.topic_partition: extent for extent in extents}
-    shares = [PartitionRange(extent.topic_partition, ranges[extent.topic_partition]) for extent in extents]
-    shares = divide(shares, min_partitions=min_partitions, max_records=max_records)
-    pieces_of = [spans(by_partition[share.topic_partition], share.offsets, index) for share in shares]
-    sizes = [sum(piece.end - piece.start for piece in pieces) for pieces in pieces_of]
-    total = max(sum(sizes), 1)
-    asked = min_partitions is not None or max_records is not None
-    tasks: list[ReadRange] = []
-    for share, pieces, size in zip(shares, pieces_of, sizes, strict=True):
-        if asked:
-            spread = 1
-        elif cores is None:
-            spread = size // _UNKNOWN_SHARE
-        else:
-            spread = min(_ceil(size * cores, total), size // WORTH_A_TASK)
-        parts = max(_ceil(size, max_bytes), spread, 1)
-        tasks.extend(
-            ReadRange(
-                topic_partition=share.topic_partition,
-                directory=by_partition[share.topic_partition].directory,
-                offsets=offsets,
-                pieces=part,
-                aborted=tuple(
-                    txn
-                    for txn in by_partition[share.topic_partition].aborted
-                    if txn.first_offset < offsets.end and txn.last_offset >= offsets.start
-                ),
-                others=by_partition[share.topic_partition].others,
-                mounts=by_partition[share.topic_partition].mounts,
-            )
-            for offsets, part in _divide(share.offsets, pieces, parts, index)
-        )
-    return tasks
+    if is_divided:
+        wanted = 1
+    elif cores is None:
+        wanted = size // _UNKNOWN_SHARE
+    else:
+        wanted = min(_ceil(size * cores, max(total, 1)), size // WORTH_A_TASK)
+    return max(_ceil(size, max_bytes), wanted, 1)
 
 
-def pack(ranges: Sequence[ReadRange], *, max_bytes: int, cores: int | None) -> list[tuple[ReadRange, ...]]:
+class SizedRange(Protocol):
+    """A range of records whose size in bytes is known, or estimated."""
+
+    @property
+    def size(self) -> int: ...
+
+
+R = TypeVar("R", bound=SizedRange)
+
+
+def pack(ranges: Sequence[R], *, max_bytes: int, cores: int | None) -> list[tuple[R, ...]]:
     """Group neighbouring ``ranges`` into tasks, in order, if there are many small ones.
 
     Up to `_TASKS_PER_CORE` ranges per core each keep a task of their own. A task has at most ``max_bytes``, unless a
@@ -178,10 +92,10 @@ def pack(ranges: Sequence[ReadRange], *, max_bytes: int, cores: int | None) -> l
     """
     if len(ranges) <= _TASKS_PER_CORE * (cores or 2):
         return [(one,) for one in ranges]
-    sizes = [sum(piece.end - piece.start for piece in one.pieces) for one in ranges]
+    sizes = [one.size for one in ranges]
     cost = sum(sizes) + _OPENING * len(ranges)
     share = _UNKNOWN_SHARE if cores is None else max(WORTH_A_TASK, _ceil(cost, _TASKS_PER_CORE * cores))
-    tasks: list[list[ReadRange]] = []
+    tasks: list[list[R]] = []
     number, spent, held = -1, 0, 0
     for one, size in zip(ranges, sizes, strict=True):
         if spent // share > number or held + size > max_bytes:
@@ -190,63 +104,6 @@ def pack(ranges: Sequence[ReadRange], *, max_bytes: int, cores: int | None) -> l
         tasks[-1].append(one)
         spent, held = spent + size + _OPENING, held + size
     return [tuple(task) for task in tasks]
-
-
-def spans(extent: PartitionExtent, offsets: OffsetRange, index: Index) -> tuple[Piece, ...]:
-    """The bytes that may hold ``offsets``, without other segments, and with the first and the last segment clipped."""
-    if offsets.start >= offsets.end:
-        return ()
-    pieces = []
-    nexts = [*(segment.base_offset for segment in extent.segments[1:]), None]
-    for segment, next_base in zip(extent.segments, nexts, strict=True):
-        behind = extent.log_end if next_base is None else next_base
-        if behind <= offsets.start or segment.base_offset >= offsets.end:
-            continue
-        start = index(segment).start_of(offsets.start) if offsets.start > segment.base_offset else 0
-        end = index(segment).end_of(offsets.end) if offsets.end < behind else segment.size
-        if start < end:
-            pieces.append(Piece(segment.log, segment.base_offset, start, end, next_base))
-    return tuple(pieces)
-
-
-def _divide(
-    offsets: OffsetRange, pieces: Sequence[Piece], parts: int, index: Index
-) -> list[tuple[OffsetRange, tuple[Piece, ...]]]:
-    """``pieces`` as at most ``parts`` groups of about equal size, cut at batch boundaries, with the offsets of each."""
-    if not pieces:
-        return []
-    if parts == 1:
-        return [(offsets, tuple(pieces))]
-    ends = list(accumulate(piece.end - piece.start for piece in pieces))
-    starts = [0, *ends[:-1]]
-    cuts, firsts = [0], [offsets.start]
-    for number in range(1, parts):
-        wanted = ends[-1] * number // parts
-        at = bisect_right(ends, wanted)
-        piece = pieces[at]
-        shift = piece.start - starts[at]
-        boundaries = index(SegmentExtent(piece.base_offset, piece.log, piece.end))
-        position = boundaries.cut(max(piece.start - 1, cuts[-1] + shift), wanted + shift, piece.end)
-        if not cuts[-1] < position - shift < ends[-1]:
-            continue
-        if position == piece.end:
-            first = pieces[at + 1].base_offset
-        else:
-            first = piece.base_offset if position == 0 else boundaries.offset_at(position)
-        if firsts[-1] < first < offsets.end:
-            cuts.append(position - shift)
-            firsts.append(first)
-    cuts.append(ends[-1])
-    firsts.append(offsets.end)
-    groups = [
-        tuple(
-            piece._replace(start=piece.start + max(low - start, 0), end=piece.end - max(end - high, 0))
-            for piece, start, end in zip(pieces, starts, ends, strict=True)
-            if start < high and end > low
-        )
-        for low, high in pairwise(cuts)
-    ]
-    return [(OffsetRange(*bounds), group) for bounds, group in zip(pairwise(firsts), groups, strict=True)]
 
 
 def _ceil(numerator: int, denominator: int) -> int:

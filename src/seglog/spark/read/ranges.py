@@ -8,41 +8,24 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from seglog.core.types import TopicPartition
-from seglog.spark.runtime.log_dir_mount import LogDirMount
-from seglog.storage.log.transaction_index import AbortedTxn
 
 LOG_END = "log end offset"
 """The name of ``until`` if nothing lowers it."""
 
 
-class SegmentExtent(NamedTuple):
-    """A segment: its first offset, its file, and the bytes of whole batches in it."""
-
-    base_offset: int
-    log: str
-    size: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExtent:
-    """A partition in ``directory``, as it was on disk at the time of the survey.
+    """A partition as it was at the time of the survey.
 
     The offsets from ``log_start`` to before ``until`` are readable. ``bound`` names ``until``: the log end offset, a
-    high watermark, or the last stable offset. Records of ``aborted`` transactions are skipped. ``others`` are the
-    directories of replicas with the same records up to ``until``; ``mounts`` are the log directories of all of these.
-    Invariant: log_start <= until <= log_end; segments rise.
+    high watermark, or the last stable offset. Invariant: log_start <= until <= log_end.
     """
 
     topic_partition: TopicPartition
-    directory: str
     log_start: int
     log_end: int
     until: int
-    segments: tuple[SegmentExtent, ...]
     bound: str = LOG_END
-    aborted: tuple[AbortedTxn, ...] = ()
-    others: tuple[str, ...] = ()
-    mounts: tuple[LogDirMount, ...] = ()
 
     def nearest(self, offset: int) -> int:
         """The offset itself, or the nearest readable one."""
@@ -78,7 +61,7 @@ def divide(
     """
     found = [share for share in shares if share.offsets.size > 0]
     if max_records is not None:
-        found = [part for share in found for part in _cut(share, ceil(share.offsets.size / max_records))]
+        found = [part for share in found for part in cut_evenly(share, ceil(share.offsets.size / max_records))]
     if min_partitions is None or len(found) >= min_partitions:
         return found
     total = sum(share.offsets.size for share in found)
@@ -89,7 +72,9 @@ def divide(
     return [
         part
         for share in found
-        for part in _cut(share, 1 if share.topic_partition in partitions else _parts(share.offsets.size, rest, wanted))
+        for part in cut_evenly(
+            share, 1 if share.topic_partition in partitions else _parts(share.offsets.size, rest, wanted)
+        )
     ]
 
 
@@ -98,8 +83,8 @@ def _parts(size: int, total: int, wanted: int) -> int:
     return max(floor(size / total * wanted + 0.5), 1)
 
 
-def _cut(share: PartitionRange, parts: int) -> list[PartitionRange]:
-    """``parts`` ranges as equal as whole numbers allow, the larger ones last; none is empty."""
+def cut_evenly(share: PartitionRange, parts: int) -> list[PartitionRange]:
+    """At most ``parts`` ranges as equal as whole numbers allow, the larger ones last; none is empty."""
     found, start, left = [], share.offsets.start, share.offsets.size
     for part in range(parts):
         size = left // (parts - part)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,11 +21,9 @@ from pyspark.sql.types import StructType
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import UnknownTopicError
-from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.spark.options.read_options import LATEST, Assign, Bound, ReadOptions, TimestampBound
+from seglog.spark.options.read_options import LATEST, Bound, ReadOptions, TimestampBound
 from seglog.spark.read.batch_reader import SeglogReader
-from seglog.spark.read.directories.partitions import MissingDirectory, find_partitions
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.read.stream_planning import (
     StreamOffsets,
@@ -79,13 +76,13 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked: _Snapshot | None = None
         """Where the last ends come from, until a batch is planned with them."""
         self._last_trigger: float | None = None
+        self._published: dict[TopicPartition, int] = {}
 
     def initialOffset(self) -> JsonOffsets:
         """The start of a new query. Spark asks twice and must get the same answer."""
         if self._initial is None:
-            fs = OsFs()
-            extents = self._reader.extents(fs)
-            self._initial = self._within(self._reader.starts(fs, extents), extents)
+            extents = self._reader.extents()
+            self._initial = self._within(self._reader.starts(extents), extents)
         return offsets_to_json(self._initial)
 
     def _within(self, offsets: StreamOffsets, extents: Sequence[PartitionExtent]) -> dict[TopicPartition, int]:
@@ -116,6 +113,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         """The end of the next batch from ``start``, or ``start`` itself for no batch."""
         begin = offsets_from_json(start)
+        self._publish(begin)
         look = self._looked = self._look(begin)
         latest = latest_offsets(look.states, begin)
         if self._is_available_now:
@@ -134,6 +132,17 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED:
             latest = rate_limit(limit.max_rows, begin, latest, log_starts)
         return offsets_to_json(latest)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """The batch that ended at ``end`` is committed. Spark says so when it plans the next one."""
+        self._publish(offsets_from_json(end))
+
+    def _publish(self, committed: StreamOffsets) -> None:
+        """Tell others how far the query is. Spark asks for an end only after the batch before has been committed, also
+        after the last one of ``AvailableNow``, which it never tells `commit`."""
+        if committed != self._published:
+            self._published = dict(committed)
+            self._reader.source.publish(committed)
 
     def _waits(self, begin: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets) -> bool:
         """Whether to wait, by ``minOffsetsPerTrigger`` and ``maxTriggerDelay``. The first batch never waits.
@@ -167,30 +176,29 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = plan_batch(begin, finish, look.states, replays_first=replays_first)
         report_losses(planned.losses, fail=self._options.fail_on_data_loss, warn=_warn)
         extents = [extent for partition, extent in look.extents.items() if partition in planned.ranges]
-        return self._reader.input_partitions(self._reader.plan(OsFs(), extents, planned.ranges))
+        return self._reader.input_partitions(self._reader.plan(extents, planned.ranges))
 
     def _look(self, known: StreamOffsets, until: str | None = None) -> _Snapshot:
         """The partitions that exist. If a topic was read before and no longer exists, that is a loss.
 
-        While one of several directories is missing, its partitions are not lost: they wait at their ``known`` offset.
+        While a part of the source is out of reach, its partitions are not lost: they wait at their ``known`` offset.
         """
-        fs, options = OsFs(), replace(self._options, until=until or self._options.until)
+        source = self._reader.source
         try:
-            found = SeglogReader(self._schema, options).survey(fs, may_be_away=True)
+            found = source.survey(until=until, may_be_away=True)
         except UnknownTopicError as error:
-            away: list[MissingDirectory] = []
-            available = {found.topic_partition for found in find_partitions(fs, self._options.paths, away)}
-            if not away:
+            available = source.available()
+            if not available.is_partial:
                 report_losses([str(error)], fail=self._options.fail_on_data_loss, warn=_warn)
-            left = tuple(sorted(available & set(known)))
-            options = replace(options, selection=Assign(partitions=left))
-            found = SeglogReader(self._schema, options).survey(fs, may_be_away=True)
+            found = source.survey(until=until, only=sorted(available.partitions & set(known)), may_be_away=True)
+        for note in found.notes:
+            _warn(f"seglog: {note}")
         extents = {extent.topic_partition: extent for extent in found.extents}
         states = {
             partition: StreamPartition(extent.log_start, extent.until, extent.log_end)
             for partition, extent in extents.items()
         }
-        return _Snapshot(extents, wait_where_known(states, known) if found.away else states)
+        return _Snapshot(extents, wait_where_known(states, known) if found.is_partial else states)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)

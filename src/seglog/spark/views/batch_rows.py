@@ -18,7 +18,7 @@ from seglog.records.batch_kernels import Stop, Verdict
 from seglog.records.batch_tables import BATCH_DTYPE, BatchTable, walk_batches
 from seglog.records.column_decoding import plain_error
 from seglog.records.compression import Codec
-from seglog.spark.read.planning import Piece, ReadRange
+from seglog.spark.read.directories.planning import Piece, ReadRange
 from seglog.spark.runtime.log_dir_mount import check_file, mount_of
 from seglog.spark.views.tables import BatchTask, SegmentTask, microseconds, rows_of
 from seglog.storage.formats.paths import segment_paths

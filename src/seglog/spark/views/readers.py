@@ -14,7 +14,7 @@ from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64
 from seglog.spark.options.read_options import ReadOptions, Subscribe
 from seglog.spark.read.batch_reader import SeglogReader
-from seglog.spark.read.planning import Piece, ReadRange
+from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadRange
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.views.tables import BatchTask, SegmentTask, columns_of
@@ -60,7 +60,7 @@ class _BytesReader(DataSourceReader):
         options = replace(self._options, min_partitions=None, max_records=None)
         tasks, tails = _plan(options)
         if wanted is not None and len(tasks) < wanted:
-            total = sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+            total = sum(task.size for task in tasks)
             tasks, tails = _plan(replace(options, max_bytes=max(total // wanted, 1)))
         partitions = [None, *(task.topic_partition for task in tasks), None]
         return [
@@ -70,9 +70,9 @@ class _BytesReader(DataSourceReader):
 
     def _segments(self) -> list[SegmentTask]:
         """All segments of a partition that is read whole, otherwise those that may contain a requested offset."""
-        reader, fs = _records(self._options), OsFs()
-        extents = reader.extents(fs)
-        ranges = reader.resolve(fs, extents).ranges
+        reader = _records(self._options)
+        extents: list[DirectoryExtent] = reader.extents()
+        ranges = reader.resolve(extents).ranges
         found = []
         for extent in extents:
             wanted = ranges[extent.topic_partition]
@@ -128,8 +128,8 @@ def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:
     These bytes are an incomplete batch, or damage with more batches after it.
     """
     reader, fs = _records(options), OsFs()
-    extents = reader.extents(fs)
-    ranges = reader.resolve(fs, extents).ranges
+    extents = reader.extents()
+    ranges = reader.resolve(extents).ranges
     tails = []
     for extent in extents:
         if ranges[extent.topic_partition].end < extent.log_end or not extent.segments:
@@ -145,7 +145,7 @@ def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:
                     pieces=(Piece(last.log, last.base_offset, last.size, size),),
                 )
             )
-    return reader.plan(fs, extents, ranges), tails
+    return list(reader.plan(extents, ranges)), tails
 
 
 def _records(options: ReadOptions) -> SeglogReader:

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from seglog.core.errors import InvalidConfigError
 from seglog.spark.options.read_options import ReadOptions
-from seglog.spark.read.planning import Piece, ReadRange
+from seglog.spark.read.directories.planning import Piece, ReadRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

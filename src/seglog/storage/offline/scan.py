@@ -26,8 +26,9 @@ from seglog.storage.formats.paths import (
     partition_at,
     segment_paths,
 )
+from seglog.storage.offline.chunk_decoding import BatchExclusion
 from seglog.storage.offline.scan_start import offset_at_time, start_position
-from seglog.storage.offline.table_batches import BatchExclusion, FileRange, iter_table_batches
+from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from seglog.storage.offline.transaction_state import read_transactions
 
 Bound = int | datetime

@@ -7,26 +7,25 @@ mapped: truncating a mapped file ends the process.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from seglog.core.errors import CorruptBatchError, CorruptError, OffsetOutOfRangeError, UnsupportedFormatError
+from seglog.core.errors import CorruptBatchError, CorruptError, OffsetOutOfRangeError
 from seglog.core.fs import File, Fs
-from seglog.records.batch import CONTROL_BIT, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
-from seglog.records.batch_kernels import Stop, Verdict
+from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION
+from seglog.records.batch_kernels import Stop
 from seglog.records.batch_tables import BatchTable, walk_batches
-from seglog.records.column_decoding import DecodedRows, Selection, decode_parts, plain_error
+from seglog.records.column_decoding import DecodedRows, Selection
 from seglog.records.columns import NOWHERE, SourcePartition
 from seglog.storage.formats.paths import parse_file_name
-from seglog.storage.log.transaction_index import AbortedTxn
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes
+from seglog.storage.offline.chunk_decoding import NOTHING, BatchExclusion, Chunk, OnDamage, decode_chunks
 
 CHUNK_BYTES: Final = 4 << 20
+_ALL: Final = Selection()
 _BEFORE_MAGIC: Final = MAGIC_POSITION + 1
 """Bytes that hold a batch's size and format."""
 _TABLE_ROWS: Final = 16384
@@ -49,36 +48,13 @@ class FileRange(NamedTuple):
     is_checked: bool = False
 
 
-class BatchExclusion(NamedTuple):
-    """The batches to leave out: control batches, unless included, and those of ``aborted`` transactions."""
-
-    include_control: bool = False
-    aborted: Sequence[AbortedTxn] = ()
-
-
-_NO_FILTER: Final = BatchExclusion()
-_ALL: Final = Selection()
-
-
-class _Chunk(NamedTuple):
-    """The ``table`` of the batches that start in ``data``, which begins at file position ``position``."""
-
-    data: bytes
-    position: int
-    table: BatchTable
-
-
-OnDamage = Callable[[CorruptError, int], None]
-"""Receives damage, with file and position, and the number of bytes that are left out for it."""
-
-
 def iter_table_batches(
     fs: Fs,
     stretch: FileRange,
     wanted: Selection = _ALL,
     origin: SourcePartition = NOWHERE,
     *,
-    leave_out: BatchExclusion = _NO_FILTER,
+    leave_out: BatchExclusion = NOTHING,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range with ``wanted.low <= offset < wanted.high``, in the file's order.
@@ -98,7 +74,7 @@ def iter_decoded(
     wanted: Selection = _ALL,
     origin: SourcePartition = NOWHERE,
     *,
-    leave_out: BatchExclusion = _NO_FILTER,
+    leave_out: BatchExclusion = NOTHING,
     chunk_bytes: int = CHUNK_BYTES,
     on_damage: OnDamage | None = None,
 ) -> Iterator[DecodedRows]:
@@ -109,44 +85,30 @@ def iter_decoded(
     """
     if on_damage is not None:
         on_damage = _naming(stretch.path, on_damage)
+    chunks = _chunks(fs, stretch, chunk_bytes, on_damage)
+    if stretch.is_checked and stretch.start > 0:
+        chunks = _not_replaced(chunks, stretch, wanted.low)
     try:
-        for chunk in _sound(fs, stretch, wanted, chunk_bytes, on_damage):
-            chosen = chunk.table[_selected(chunk.table, wanted, leave_out)]
-            if on_damage is None:
-                yield from decode_parts(chunk.data, chosen, wanted, origin, base=chunk.position)
-            else:
-                yield from _decode_what_can_be(chunk, chosen, wanted, origin, on_damage)
-            if len(chunk.table):
-                yield DecodedRows(int(_last_offsets(chunk.table)[-1]) + 1, None)
+        yield from decode_chunks(
+            chunks, wanted, origin, leave_out=leave_out, on_damage=on_damage, to_end=stretch.to_end
+        )
     except CorruptError as error:
         raise error.at(file=stretch.path) from None
 
 
+def _not_replaced(chunks: Iterator[Chunk], stretch: FileRange, low: int) -> Iterator[Chunk]:
+    """Check that the first batch of a range is where it was when the range was planned."""
+    is_checked = False
+    for chunk in chunks:
+        if not is_checked and len(chunk.table):
+            is_checked = True
+            if chunk.table["position"][0] == stretch.start and chunk.table["base_offset"][0] > low:
+                raise OffsetOutOfRangeError(f"{stretch.path} was replaced before it was read")
+        yield chunk
+
+
 def _naming(path: str, on_damage: OnDamage) -> OnDamage:
     return lambda error, size: on_damage(error.at(file=path), size)
-
-
-def _decode_what_can_be(
-    chunk: _Chunk, chosen: BatchTable, wanted: Selection, origin: SourcePartition, on_damage: OnDamage
-) -> Iterator[DecodedRows]:
-    """Decode around damaged records: the batches before them one by one."""
-    rest = chosen
-    while len(rest):
-        try:
-            for decoded in decode_parts(chunk.data, rest, wanted, origin, base=chunk.position):
-                yield decoded
-                rest = rest[int(np.searchsorted(_last_offsets(rest), decoded.upto)) :]
-            return
-        except CorruptError:
-            pass
-        is_found = False
-        while not is_found and len(rest):
-            one, rest = rest[:1], rest[1:]
-            try:
-                yield from decode_parts(chunk.data, one, wanted, origin, base=chunk.position)
-            except CorruptError as error:
-                is_found = True
-                on_damage(error, int(one["size"][0]))
 
 
 def iter_tables(fs: Fs, stretch: FileRange) -> Iterator[BatchTable]:
@@ -158,72 +120,7 @@ def iter_tables(fs: Fs, stretch: FileRange) -> Iterator[BatchTable]:
         raise error.at(file=stretch.path) from None
 
 
-def _last_offsets(table: BatchTable) -> npt.NDArray[np.int64]:
-    last: npt.NDArray[np.int64] = table["base_offset"] + table["last_offset_delta"]
-    return last
-
-
-def _sound(
-    fs: Fs, stretch: FileRange, wanted: Selection, chunk_bytes: int, on_damage: OnDamage | None
-) -> Iterator[_Chunk]:
-    """Chunks of batches that may have wanted offsets, with right CRCs and rising offsets.
-
-    The header of a damaged batch does not count: sound batches around it decide whether it may have wanted offsets.
-    """
-    highest = -1
-    is_unchecked = stretch.is_checked and stretch.start > 0
-    for data, position, table in _chunks(fs, stretch, chunk_bytes, on_damage):
-        if not len(table):  # a chunk that holds only a part of a larger batch, which is read next
-            continue
-        sound = table["verdict"] == Verdict.OK
-        if is_unchecked and table["position"][0] == stretch.start and table["base_offset"][0] > wanted.low:
-            raise OffsetOutOfRangeError(f"{stretch.path} was replaced before it was read")
-        is_unchecked = False
-        begins = np.flatnonzero(sound & (table["base_offset"] <= wanted.low))
-        ends = np.flatnonzero(sound & (_last_offsets(table) >= wanted.high - 1))
-        is_last = len(ends) > 0 and not stretch.to_end
-        chosen = slice(int(begins[-1]) if len(begins) else 0, int(ends[0]) + 1 if is_last else len(table))
-        upto = np.maximum.accumulate(np.concatenate(([highest], np.where(sound, _last_offsets(table), -1))))
-        if on_damage is not None:
-            good = sound & (table["base_offset"] > upto[:-1])
-            for index in np.flatnonzero(~good[chosen]) + chosen.start:
-                on_damage(_damage(data, table, int(index), upto, position, wanted), int(table["size"][index]))
-            yield _Chunk(data, position, table[chosen][good[chosen]])
-        else:
-            for index in np.flatnonzero((~sound)[chosen])[:1] + chosen.start:
-                _check_order(table[:index], upto)
-                raise plain_error(data, table[index], base=position, limit=wanted.limit)
-            _check_order(table[: chosen.stop], upto)
-            yield _Chunk(data, position, table[chosen])
-        highest = int(upto[-1])
-        if is_last:
-            return
-
-
-def _check_order(table: BatchTable, highest: npt.NDArray[np.int64]) -> None:
-    """Raise for the first sound batch that begins at or below the ``highest`` offset of sound ones before it."""
-    wrong = (table["verdict"] == Verdict.OK) & (table["base_offset"] <= highest[: len(table)])
-    for index in np.flatnonzero(wrong):
-        raise _out_of_order(table, int(index), highest)
-
-
-def _out_of_order(table: BatchTable, index: int, highest: npt.NDArray[np.int64]) -> CorruptBatchError:
-    offset, position = int(table["base_offset"][index]), int(table["position"][index])
-    return CorruptBatchError(f"offset {offset} after {highest[index]}", position=position, offset=offset)
-
-
-def _damage(
-    data: bytes, table: BatchTable, index: int, highest: npt.NDArray[np.int64], position: int, wanted: Selection
-) -> CorruptError:
-    if table["verdict"][index] == Verdict.OK:
-        return _out_of_order(table, index, highest)
-    error = plain_error(data, table[index], base=position, limit=wanted.limit)
-    if isinstance(error, UnsupportedFormatError):
-        raise error
-    return error
-
-
-def _chunks(fs: Fs, stretch: FileRange, chunk_bytes: int, on_damage: OnDamage | None = None) -> Iterator[_Chunk]:
+def _chunks(fs: Fs, stretch: FileRange, chunk_bytes: int, on_damage: OnDamage | None = None) -> Iterator[Chunk]:
     with closing(fs.open(stretch.path, write=False)) as file:
         size = file.size()
         if stretch.end is not None and size < stretch.end:
@@ -238,7 +135,7 @@ def _chunks(fs: Fs, stretch: FileRange, chunk_bytes: int, on_damage: OnDamage | 
                 raise _cut(stretch.path, file.size())
             walked = None
             for walked in walk_batches(data, base=position, rows=_TABLE_ROWS):
-                yield _Chunk(data, position, walked.table)
+                yield Chunk(data, position, walked.table)
             following, stop = (walked.position, walked.stop) if walked else (position, Stop.TORN)
             is_cut = following == position and _size_at(data) > limit - position
             at_end = position + len(data) >= limit or is_cut
@@ -297,30 +194,3 @@ def _is_zeros(file: File, position: int, limit: int) -> bool:
             return not data
         position += len(data)
     return True
-
-
-def _selected(table: BatchTable, wanted: Selection, leave_out: BatchExclusion) -> npt.NDArray[np.bool_]:
-    """The batches that may have wanted records. The offset of a legacy message is the last one inside."""
-    new = table["magic"] == 2
-    selected: npt.NDArray[np.bool_] = _last_offsets(table) >= wanted.low
-    selected &= ~new | (table["base_offset"] < wanted.high)
-    control = new & (table["attributes"] & CONTROL_BIT != 0)
-    if not leave_out.include_control:
-        selected &= ~control
-    if leave_out.aborted:
-        transactional = new & ~control & (table["attributes"] & TRANSACTIONAL_BIT != 0)
-        selected &= ~(transactional & _aborted(table, leave_out.aborted))
-    return selected
-
-
-def _aborted(table: BatchTable, transactions: Sequence[AbortedTxn]) -> npt.NDArray[np.bool_]:
-    """The batches within an aborted transaction of their producer."""
-    found = np.zeros(len(table), np.bool_)
-    if not len(table):
-        return found
-    first, last = int(table["base_offset"][0]), int(table["base_offset"][-1])
-    for txn in transactions:
-        if txn.last_offset >= first and txn.first_offset <= last:
-            within = (table["base_offset"] >= txn.first_offset) & (table["base_offset"] <= txn.last_offset)
-            found |= within & (table["producer_id"] == txn.producer_id)
-    return found

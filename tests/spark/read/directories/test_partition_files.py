@@ -16,7 +16,7 @@ from seglog.core.types import TopicPartition
 from seglog.records.batch import BatchHeader, build_batch
 from seglog.spark.read.directories.partition_files import read_extent
 from seglog.spark.read.directories.partitions import expand, find_partitions
-from seglog.spark.read.ranges import SegmentExtent
+from seglog.spark.read.directories.planning import SegmentExtent
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, find_end
 from tests import golden
 from tests.cases import case

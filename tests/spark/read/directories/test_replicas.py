@@ -13,8 +13,8 @@ from seglog.core.errors import InvalidConfigError, InvalidLogDirError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import parse_options
+from seglog.spark.read.directories.planning import DirectoryExtent
 from seglog.spark.read.directories.survey import survey
-from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.source import SeglogDataSource
 from seglog.storage.formats.watermarks import Watermark, encode_watermarks
 from tests.spark.brokers import TOPIC_ID, Brokers
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:seglog")
 T0 = TopicPartition("t", 0)
 
 
-def found(brokers: Brokers, **options: str) -> PartitionExtent:
+def found(brokers: Brokers, **options: str) -> DirectoryExtent:
     given = {"path": brokers.paths, **options}
     (extent,) = survey(OsFs(), parse_options(given)).extents
     return extent
 
 
-def name(extent: PartitionExtent) -> str:
+def name(extent: DirectoryExtent) -> str:
     return Path(extent.directory).parent.name
 
 

@@ -29,8 +29,9 @@ from seglog.records.batch import read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.spark.options.read_options import parse_options
-from seglog.spark.read.directories.task_reader import BYTES, ROWS, read_range
-from seglog.spark.read.planning import ReadRange
+from seglog.spark.read.directories.planning import ReadRange
+from seglog.spark.read.directories.task_reader import read_range
+from seglog.spark.read.spark_batches import BYTES, ROWS
 from seglog.storage.compaction.log_cleaner import compact
 from seglog.storage.compaction.round import PLAIN
 from seglog.storage.formats.checkpoints import MetaProperties, write_meta_properties
@@ -59,6 +60,7 @@ def read(task: ReadRange, fs: OsFs | None = None, **options: str) -> list[int]:
 
 
 def one_task(path: Path, **options: str) -> ReadRange:
+    task: ReadRange
     (task,) = make_reader({"path": str(path), **options}).tasks()
     return task
 

@@ -13,7 +13,7 @@ from typing import Final
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.records.batch import read_header
-from seglog.spark.read.ranges import PartitionExtent, SegmentExtent
+from seglog.spark.read.directories.planning import DirectoryExtent, SegmentExtent
 from seglog.storage.formats.checkpoints import EpochEntry
 from seglog.storage.formats.paths import LOG, SWAP, parse_file_name, segment_paths
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, find_end
@@ -24,7 +24,7 @@ _ATTEMPTS: Final = 5
 
 def read_extent(
     fs: Fs, path: str, topic_partition: TopicPartition, log_start: int, *, permissive: bool = False
-) -> PartitionExtent:
+) -> DirectoryExtent:
     """A partition's segments and offsets. ``log_start`` comes from the checkpoint beside it, or is 0.
 
     Reads the last index entry of the last segment and walks the batch headers from there to the end. Damage there
@@ -36,7 +36,7 @@ def read_extent(
     if segments:
         size, end = find_end(fs, segments[-1], permissive=permissive)
         segments[-1] = segments[-1]._replace(size=size)
-    return PartitionExtent(
+    return DirectoryExtent(
         topic_partition=topic_partition,
         directory=path,
         log_start=min(max(log_start, first), end),
@@ -68,7 +68,7 @@ def read_segments(fs: Fs, path: str) -> list[SegmentExtent]:
     return []
 
 
-def find_by_time(fs: Fs, extent: PartitionExtent, timestamp: int) -> int | None:
+def find_by_time(fs: Fs, extent: DirectoryExtent, timestamp: int) -> int | None:
     """The first offset, not below the log start, of a record with ``timestamp`` (ms) or a later one; None if none."""
     from seglog.storage.offline.scan_start import offset_at_time
 
@@ -78,7 +78,7 @@ def find_by_time(fs: Fs, extent: PartitionExtent, timestamp: int) -> int | None:
     return offset_at_time(fs, paths, timestamp, extent.log_start)
 
 
-def epoch_before(fs: Fs, extent: PartitionExtent, offset: int) -> EpochEntry | None:
+def epoch_before(fs: Fs, extent: DirectoryExtent, offset: int) -> EpochEntry | None:
     """The leader epoch of the last batch that begins before ``offset``, with the base offset of that batch.
 
     None if compaction has left no batch nearby, or if its format has no epochs.

@@ -13,7 +13,7 @@ import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from seglog.core.errors import CorruptError, InvalidConfigError, InvalidLogDirError
@@ -22,8 +22,9 @@ from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.directories.partition_files import epoch_before, read_extent
 from seglog.spark.read.directories.partitions import MissingDirectory, find_partitions
+from seglog.spark.read.directories.planning import DirectoryExtent
 from seglog.spark.read.planning import select
-from seglog.spark.read.ranges import PartitionExtent
+from seglog.spark.read.record_source import Survey
 from seglog.spark.runtime.log_dir_mount import LogDirMount
 from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
 from seglog.storage.formats.paths import HIGH_WATERMARKS, PartitionDir
@@ -36,15 +37,7 @@ from seglog.storage.offline.transaction_state import read_transactions
 LONGEST: Final = "longest"
 
 
-class Survey(NamedTuple):
-    """The partitions to read, each once, by topic and number; warnings for the user; and the missing directories."""
-
-    extents: list[PartitionExtent]
-    notes: list[str]
-    away: list[MissingDirectory]
-
-
-def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey:
+def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey[DirectoryExtent]:
     """Survey the directories of ``options``. With ``may_be_away`` some of several directories may be missing.
 
     Raises `InvalidConfigError`, `UnknownTopicError` or `InvalidLogDirError`. Skips a replica with a damaged end if
@@ -59,7 +52,7 @@ def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey
         ) from error
 
 
-def _survey(fs: Fs, options: ReadOptions, away: list[MissingDirectory] | None) -> Survey:
+def _survey(fs: Fs, options: ReadOptions, away: list[MissingDirectory] | None) -> Survey[DirectoryExtent]:
     found = find_partitions(fs, options.paths, away)
     log_dirs = {path: _LogDir(fs, path) for path in {os.path.dirname(partition.path) for partition in found}}
     found = _of_replica(options.replica, found, log_dirs)
@@ -80,7 +73,7 @@ def _survey(fs: Fs, options: ReadOptions, away: list[MissingDirectory] | None) -
             extents.append(_stable(fs, extent, log_dirs) if options.read_committed else extent)
     for log_dir in log_dirs.values():
         notes += log_dir.notes
-    return Survey(extents, notes, away or [])
+    return Survey(extents, notes, bool(away))
 
 
 class _LogDir(TopFiles):
@@ -164,7 +157,7 @@ class _Bounds:
         self._notes = notes
         self._said: set[str] = set()
 
-    def extent(self, partition_dirs: Sequence[PartitionDir]) -> PartitionExtent | None:
+    def extent(self, partition_dirs: Sequence[PartitionDir]) -> DirectoryExtent | None:
         """The partition in the replica to read; None if it was just deleted."""
         several = len(partition_dirs) > 1
         found, damage = [], None
@@ -190,7 +183,7 @@ class _Bounds:
     def _dir(self, partition_path: str) -> _LogDir:
         return self._log_dirs[os.path.dirname(partition_path)]
 
-    def _replica(self, extent: PartitionExtent, epochs: LeaderEpochs) -> ReplicaFiles:
+    def _replica(self, extent: DirectoryExtent, epochs: LeaderEpochs) -> ReplicaFiles:
         return ReplicaFiles(
             extent.directory,
             extent.log_start,
@@ -199,7 +192,7 @@ class _Bounds:
             epochs,
         )
 
-    def _alone(self, extent: PartitionExtent) -> PartitionExtent:
+    def _alone(self, extent: DirectoryExtent) -> DirectoryExtent:
         until, log_dir = self._options.until, self._dir(extent.directory)
         if until == "highWatermark" and log_dir.source is None:
             raise _no_watermark(log_dir.path)
@@ -210,7 +203,7 @@ class _Bounds:
             return extent
         return replace(extent, until=max(mark, extent.log_start), bound=f"high watermark ({log_dir.source})")
 
-    def _best(self, extents: Mapping[str, PartitionExtent], replicas: list[ReplicaFiles]) -> PartitionExtent:
+    def _best(self, extents: Mapping[str, DirectoryExtent], replicas: list[ReplicaFiles]) -> DirectoryExtent:
         while True:
             choice = choose(replicas, to_end=self._options.until == "logEnd")
             wrong = next(
@@ -244,7 +237,7 @@ class _Bounds:
         until = max(choice.until, extent.log_start)
         return replace(extent, until=until, bound=f"high watermark ({source})", others=others)
 
-    def _is_brought_back(self, extent: PartitionExtent, replica: ReplicaFiles, until: int) -> bool:
+    def _is_brought_back(self, extent: DirectoryExtent, replica: ReplicaFiles, until: int) -> bool:
         """Whether a power cut restored a truncated tail of the log: `LeaderEpochs.agree`."""
         if self._dir(extent.directory).is_recovered or not len(replica.epochs):
             return False
@@ -264,7 +257,7 @@ def _no_watermark(where: str) -> InvalidConfigError:
     )
 
 
-def _stable(fs: Fs, extent: PartitionExtent, log_dirs: Mapping[str, _LogDir]) -> PartitionExtent:
+def _stable(fs: Fs, extent: DirectoryExtent, log_dirs: Mapping[str, _LogDir]) -> DirectoryExtent:
     """Lower the end to the last stable offset, and add the aborted transactions below it."""
     aborted, stable = read_transactions(fs, extent.directory, below=extent.until)
     marks = log_dirs[os.path.dirname(extent.directory)].watermarks

@@ -22,16 +22,14 @@ from seglog.records.column_decoding import DecodedRows, Selection
 from seglog.records.columns import SourcePartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.directories.partition_files import read_segments
+from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadRange, SegmentExtent, spans
 from seglog.spark.read.offsets import DATA_LOSS_HINT
-from seglog.spark.read.planning import Piece, ReadRange, spans
-from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent
+from seglog.spark.read.ranges import OffsetRange
+from seglog.spark.read.spark_batches import BYTES, ROWS, spark_batches
 from seglog.spark.runtime.log_dir_mount import mount_of
 from seglog.storage.offline.batch_boundaries import IndexBoundaries
-from seglog.storage.offline.table_batches import CHUNK_BYTES, BatchExclusion, FileRange, iter_decoded
-
-ROWS: Final = 65536
-BYTES: Final = 8 << 20
-"""The largest batch for Spark, unless a single record is larger."""
+from seglog.storage.offline.chunk_decoding import BatchExclusion
+from seglog.storage.offline.table_batches import CHUNK_BYTES, FileRange, iter_decoded
 
 _ATTEMPTS: Final = 5
 """How often a task surveys the directory again without progress."""
@@ -48,8 +46,7 @@ def read_range(fs: Fs, task: ReadRange, schema: pa.Schema, options: ReadOptions)
     work = _RangeReader(fs, task, tuple(schema.names), options)
     try:
         for batch in work.batches():
-            for part in _parts(batch):
-                yield _as(part, schema)
+            yield from spark_batches(batch, schema)
     except PermissionError as error:
         raise InvalidLogDirError(f"{error.filename}: permission denied on this worker") from error
     if work.damages:
@@ -166,7 +163,7 @@ class _RangeReader:
                 raise unseen[0]
             self._lose(f"{self._directory}: offsets {self._low} to {first - 1} were deleted before they were read")
             self._low = first
-        extent = PartitionExtent(
+        extent = DirectoryExtent(
             topic_partition=self._task.topic_partition,
             directory=self._directory,
             log_start=self._low,
@@ -212,20 +209,3 @@ class _RangeReader:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{what}; {DATA_LOSS_HINT}")
         _log.warning("seglog: data was lost: %s", what)
-
-
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Halves of ``batch``, again and again until each is small enough; nothing is copied."""
-    if batch.num_rows > 1 and (batch.num_rows > ROWS or batch.nbytes > BYTES):
-        half = batch.num_rows // 2
-        yield from _parts(batch.slice(0, half))
-        yield from _parts(batch.slice(half))
-    else:
-        yield batch
-
-
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [
-        array if (array := batch.column(field.name)).type == field.type else array.cast(field.type) for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from seglog.core.errors import UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import Assign, Subscribe, SubscribePattern
-from seglog.spark.read.planning import Boundaries, Piece, ReadRange, pack, plan, select
-from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent
+from seglog.spark.read.directories.planning import Boundaries, DirectoryExtent, Piece, ReadRange, SegmentExtent, plan
+from seglog.spark.read.planning import pack, select
+from seglog.spark.read.ranges import OffsetRange
 from tests.cases import case
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -64,7 +65,7 @@ class Partition:
             self.batches += batches
             self.boundaries[log] = DumbBoundaries(batches, position, step)
             listed.append(SegmentExtent(base, log, position))
-        self.extent = PartitionExtent(
+        self.extent = DirectoryExtent(
             topic_partition=name, directory="d", log_start=0, log_end=offset, until=offset, segments=tuple(listed)
         )
 
@@ -227,7 +228,7 @@ def test_a_segment_that_cannot_have_the_offsets_is_not_opened() -> None:
 
 def test_no_task_for_an_empty_partition() -> None:
     segments = (SegmentExtent(0, "a-0/0", 0),)
-    empty = PartitionExtent(topic_partition=A0, directory="d", log_start=0, log_end=0, until=0, segments=segments)
+    empty = DirectoryExtent(topic_partition=A0, directory="d", log_start=0, log_end=0, until=0, segments=segments)
     partition = Partition(A0, [[(61, 1)]], 1)
     assert plan([empty], {A0: OffsetRange(0, 0)}, partition.index, max_bytes=1) == []
 

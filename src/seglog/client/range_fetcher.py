@@ -1,0 +1,338 @@
+"""Fetches ranges of offsets from brokers: record batches as the leaders have them, in order, each range to its end.
+
+Leaders may change, restart or throttle meanwhile; a follower may be nearer (KIP-392). The next request to a broker is
+sent before its last answer is decoded, so that broker and client work at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from seglog.client.bootstrap import HostPort
+from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
+from seglog.client.connection import describe_code
+from seglog.client.leader_offsets import EARLIEST, LATEST, MOVED, list_offsets
+from seglog.core.clock import SystemClock
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import BrokerUnavailableError, RequestFailedError
+from seglog.core.types import TopicPartition
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.message_reader import Message
+
+_PARTITIONS_AT_ONCE: Final = 1000
+_MARGIN: Final = 64 << 10
+"""Bytes that are asked for beyond the estimate of a range."""
+_EMPTY_ANSWERS: Final = 3
+"""After so many answers without records, although the high watermark is higher, a range has no more records."""
+
+
+class FetchTarget(NamedTuple):
+    """The offsets ``start`` to before ``end`` of a partition, of about ``size`` bytes. ``topic_id`` None: any topic."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID | None
+    start: int
+    end: int
+    size: int
+
+
+class AbortedProducer(NamedTuple):
+    """The first offset of an aborted transaction, which ends with the producer's next marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class FetchedRecords(NamedTuple):
+    """Record batches of ``target``: the first may begin before the wanted offset, the last may be incomplete.
+    ``broker`` is for messages."""
+
+    target: FetchTarget
+    position: int
+    broker: str
+    records: bytes
+    aborted: tuple[AbortedProducer, ...]
+
+
+class _Progress:
+    """How far one target is. ``node`` is the broker to ask, None if it must be looked up."""
+
+    __slots__ = ("empty", "node", "position", "since", "target", "trouble")
+
+    def __init__(self, target: FetchTarget, now: float) -> None:
+        self.target = target
+        self.position = target.start
+        self.node: int | None = None
+        self.since = now
+        self.trouble = ""
+        self.empty = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= self.target.end
+
+
+class RangeFetcher:
+    """Iterate over it once, in one thread, and call `advance` for each item before the next.
+
+    ``patience``: seconds without progress of a partition after which `RequestFailedError` names it, the broker and the
+    last reason. ``lose`` is called with a text when offsets no longer exist, and may raise; otherwise the fetcher
+    continues behind them.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterConnections,
+        targets: Sequence[FetchTarget],
+        *,
+        read_committed: bool,
+        patience: float,
+        lose: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._config = cluster.config
+        self._read_committed = read_committed
+        self._patience = patience
+        self._lose = lose
+        self._clock = SystemClock()
+        now = self._clock.monotonic()
+        self._all = {target.topic_partition: _Progress(target, now) for target in targets if target.end > target.start}
+        self._names = {target.topic_id: target.topic_partition.topic for target in targets if target.topic_id}
+        self._metadata: ClusterMetadata | None = None
+        self._asked: deque[tuple[int, HostPort, list[TopicPartition]]] = deque()
+        """The requests under way: node, address and partitions, oldest first; one at most for each broker."""
+        self._not_before: dict[int, float] = {}
+        """Until when a broker has asked for quiet (KIP-219)."""
+        self._unread = 0
+        """Items of the last answer that the caller has not advanced yet."""
+
+    def __iter__(self) -> Iterator[FetchedRecords]:
+        try:
+            while True:
+                self._send()
+                if not self._asked:
+                    if all(one.is_done for one in self._all.values()):
+                        return
+                    self._wait()
+                    continue
+                yield from self._receive()
+        finally:
+            for _, address, _ in self._asked:  # an answer that is not read would be taken for the next one
+                self._cluster.forget(address)
+            self._asked.clear()
+
+    def advance(self, fetched: FetchedRecords, offset: int) -> None:
+        """All records below ``offset`` were received. Sends the next request once the whole answer was."""
+        progress = self._all[fetched.target.topic_partition]
+        if offset > progress.position:
+            progress.position, progress.since = offset, self._clock.monotonic()
+            progress.trouble, progress.empty = "", 0
+        else:  # the batch did not fit into what was left of the answer
+            progress.empty += 1
+        self._unread -= 1
+        if not self._unread:
+            self._send()
+
+    # Requests
+
+    def _send(self) -> None:
+        """Ask each broker that has something and is not busy."""
+        self._look_up()
+        busy = {node for node, _, _ in self._asked}
+        now = self._clock.monotonic()
+        by_node: dict[int, list[_Progress]] = {}
+        for progress in self._all.values():
+            if not progress.is_done and progress.node is not None and progress.node not in busy:
+                by_node.setdefault(progress.node, []).append(progress)
+        for node, wanted in by_node.items():
+            if self._not_before.get(node, 0.0) > now:
+                continue
+            address = self._metadata.brokers.get(node) if self._metadata is not None else None
+            if address is None:
+                self._trouble(wanted, f"broker {node} is not in the cluster any more")
+                continue
+            # The answer has room for the first ones only: those that were left out go first.
+            some = sorted(wanted, key=lambda one: -one.empty)[:_PARTITIONS_AT_ONCE]
+            try:
+                self._cluster.at(address).send(ApiKey.FETCH, self._request(some))
+            except BrokerUnavailableError as error:
+                self._cluster.forget(address)
+                self._trouble(some, str(error))
+                continue
+            self._asked.append((node, address, [one.target.topic_partition for one in some]))
+
+    def _request(self, wanted: Sequence[_Progress]) -> dict[str, Any]:
+        config = self._config
+        topics: dict[tuple[str, UUID | None], list[dict[str, int]]] = {}
+        for one in wanted:
+            target = one.target
+            left = target.end - one.position
+            size = target.size * left // max(target.end - target.start, 1) + _MARGIN
+            topics.setdefault((target.topic_partition.topic, target.topic_id), []).append(
+                {
+                    "partition": target.topic_partition.partition,
+                    "current_leader_epoch": -1,
+                    "fetch_offset": one.position,
+                    "last_fetched_epoch": -1,
+                    "log_start_offset": -1,
+                    "partition_max_bytes": min(config.max_partition_fetch_bytes, size),
+                }
+            )
+        return {
+            "replica_id": -1,
+            "max_wait": int(config.fetch_max_wait * 1000),
+            "min_bytes": config.fetch_min_bytes,
+            "max_bytes": config.fetch_max_bytes,
+            "isolation_level": int(self._read_committed),
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [
+                {"topic": name, "topic_id": topic_id, "partitions": partitions}
+                for (name, topic_id), partitions in topics.items()
+            ],
+            "forgotten_topics_data": (),
+            "rack_id": config.rack,
+        }
+
+    def _look_up(self) -> None:
+        """Find the leaders of targets that have no broker, if one can be reached."""
+        lost = [one for one in self._all.values() if one.node is None and not one.is_done]
+        if not lost:
+            return
+        try:
+            self._metadata = metadata = self._cluster.metadata({one.target.topic_partition.topic for one in lost})
+        except BrokerUnavailableError as error:
+            self._trouble(lost, str(error))
+            return
+        for one in lost:
+            partition = one.target.topic_partition
+            topic = metadata.topics.get(partition.topic)
+            leader = metadata.leader(partition)
+            if topic is not None and topic.topic_id and one.target.topic_id not in (None, topic.topic_id):
+                self._lose(f"topic {partition.topic} was deleted and created again")
+                one.position = one.target.end
+            elif leader is not None and leader.leader in metadata.brokers:
+                one.node = leader.leader
+            elif topic is not None and topic.error and topic.error not in MOVED:
+                raise RequestFailedError(f"topic {partition.topic}: {describe_code(topic.error)}")
+            else:
+                self._trouble([one], "the partition has no leader" if leader else "the partition does not exist")
+
+    def _trouble(self, some: Sequence[_Progress], reason: str) -> None:
+        """Note a failure that may pass; raise if it has lasted too long."""
+        now = self._clock.monotonic()
+        for one in some:
+            one.node, one.trouble = None, reason
+            if now - one.since > self._patience:
+                raise RequestFailedError(
+                    f"{one.target.topic_partition}: no records from offset {one.position} on for "
+                    f"{self._patience:g} seconds: {reason}"
+                )
+
+    def _wait(self) -> None:
+        """Nothing is under way: wait for a broker that throttles, or for a leader."""
+        now = self._clock.monotonic()
+        until = [self._not_before[one.node] for one in self._all.values() if one.node in self._not_before]
+        self._clock.sleep(max(min(until) - now, 0.0) if until else self._config.retry_backoff)
+
+    # Answers
+
+    def _receive(self) -> Iterator[FetchedRecords]:
+        node, address, asked = self._asked[0]
+        try:
+            answer = self._cluster.at(address).receive()
+        except BrokerUnavailableError as error:
+            self._asked.popleft()
+            self._cluster.forget(address)
+            self._trouble([self._all[partition] for partition in asked], str(error))
+            self._clock.sleep(self._config.retry_backoff)
+            return
+        self._asked.popleft()
+        if answer.throttle_time > 0:
+            self._not_before[node] = self._clock.monotonic() + answer.throttle_time / 1000
+        else:
+            self._not_before.pop(node, None)
+        if answer.error_code:
+            self._trouble([self._all[one] for one in asked], f"broker {address}: {describe_code(answer.error_code)}")
+            self._clock.sleep(self._config.retry_backoff)
+            return
+        found = list(self._partitions(answer, address, node, asked))
+        self._unread = len(found)
+        yield from found
+
+    def _partitions(
+        self, answer: Message, address: HostPort, node: int, asked: Sequence[TopicPartition]
+    ) -> Iterator[FetchedRecords]:
+        is_moved = False
+        for topic in answer.responses:
+            name = getattr(topic, "topic", None) or self._names.get(topic.topic_id, "")
+            for one in topic.partitions:
+                progress = self._all.get(TopicPartition(name, one.partition_index))
+                if progress is None or progress.is_done:
+                    continue
+                if one.error_code:
+                    is_moved |= self._failed(progress, one.error_code, address, node)
+                elif one.preferred_read_replica >= 0 and not one.records and not progress.trouble:
+                    self._prefer(progress, one.preferred_read_replica)
+                elif one.records:
+                    aborted = one.aborted_transactions or ()
+                    yield FetchedRecords(
+                        progress.target,
+                        progress.position,
+                        str(address),
+                        one.records,
+                        tuple(AbortedProducer(txn.producer_id, txn.first_offset) for txn in aborted),
+                    )
+                else:
+                    is_first = progress.target.topic_partition == asked[0]
+                    self._empty(progress, one.high_watermark, address, is_first=is_first)
+        if is_moved:
+            self._clock.sleep(self._config.retry_backoff)
+
+    def _failed(self, progress: _Progress, code: int, address: HostPort, node: int) -> bool:
+        """Handle a partition's error; returns whether to wait before the next try."""
+        partition = progress.target.topic_partition
+        reason = f"broker {address}: {describe_code(code)}"
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            leader = self._metadata.leader(partition) if self._metadata else None
+            if leader is not None and leader.leader == node:
+                return self._out_of_range(progress, reason)
+        elif code not in MOVED and code != ErrorCode.UNKNOWN_SERVER_ERROR:
+            raise RequestFailedError(f"{partition}, offset {progress.position}: {reason}")
+        self._trouble([progress], reason)
+        return True
+
+    def _out_of_range(self, progress: _Progress, reason: str) -> bool:
+        partition, position, end = progress.target.topic_partition, progress.position, progress.target.end
+        (first,) = list_offsets(self._cluster, {partition: EARLIEST}).values()
+        (latest,) = list_offsets(self._cluster, {partition: LATEST}).values()
+        if first > position:
+            progress.position = min(first, end)
+            self._lose(f"{partition}: offsets {position} to {progress.position - 1} were deleted before they were read")
+            return False
+        if latest < position:  # a new leader may not know its high watermark yet
+            since = progress.since
+            self._trouble([progress], reason)
+            if self._clock.monotonic() - since > self._config.timeout:
+                progress.position = end
+                self._lose(f"{partition} ends with offset {latest - 1}: offsets {position} to {end - 1} were truncated")
+        return True
+
+    def _prefer(self, progress: _Progress, replica: int) -> None:
+        """Continue at the replica that the leader says is nearest; errors lead back to the leader."""
+        if self._metadata is not None and replica in self._metadata.brokers:
+            progress.node = replica
+
+    def _empty(self, progress: _Progress, high_watermark: int, address: HostPort, *, is_first: bool) -> None:
+        """An answer without records. It was full, unless the partition was the first one (KIP-74)."""
+        progress.empty += 1
+        if not is_first:
+            return
+        if high_watermark < progress.target.end:
+            self._trouble([progress], f"broker {address}: the high watermark is {high_watermark}")
+            self._clock.sleep(self._config.retry_backoff)
+        elif progress.empty >= _EMPTY_ANSWERS:
+            progress.position = progress.target.end

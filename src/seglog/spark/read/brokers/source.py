@@ -1,0 +1,154 @@
+"""Brokers as what a query reads from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from seglog.client.client_config import ClientConfig
+from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
+from seglog.client.group_offsets import commit_offsets
+from seglog.client.leader_offsets import EARLIEST, LATEST, list_offsets
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import InvalidConfigError, RequestFailedError, UnknownTopicError
+from seglog.core.types import TopicPartition
+from seglog.spark.options.read_options import Assign, ReadOptions, Subscribe
+from seglog.spark.read.brokers.connections import connections
+from seglog.spark.read.brokers.planning import BrokerExtent, FetchRange, plan
+from seglog.spark.read.brokers.sampling import bytes_per_offset
+from seglog.spark.read.planning import pack, select
+from seglog.spark.read.ranges import OffsetRange
+from seglog.spark.read.record_source import Available, Survey
+from seglog.spark.runtime.parallelism import driver_parallelism
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class BrokerSource:
+    """The cluster that ``options`` name. `RecordSource` describes the methods."""
+
+    def __init__(self, config: ClientConfig, options: ReadOptions) -> None:
+        self._config = config
+        self._options = options
+
+    @property
+    def _cluster(self) -> ClusterConnections:
+        return connections(self._config)
+
+    def survey(
+        self, *, until: str | None = None, only: Sequence[TopicPartition] | None = None, may_be_away: bool = False
+    ) -> Survey[BrokerExtent]:
+        """``until`` and ``may_be_away`` change nothing: a broker hands out only what is committed, and a partition
+        without a leader is waited for."""
+        del until, may_be_away
+        options = self._options
+        selection = options.selection if only is None else Assign(partitions=tuple(only))
+        match selection:
+            case Subscribe(topics=topics):
+                names: set[str] | None = set(topics)
+            case Assign(partitions=partitions):
+                names = {one.topic for one in partitions}
+            case _:
+                names = None
+        metadata = self._cluster.metadata(names)
+        _check_allowed(metadata)
+        try:
+            chosen = select(selection, _partitions(metadata)) if only != [] and only != () else []
+        except UnknownTopicError as error:
+            raise UnknownTopicError(f"{self._where}: {error}") from None
+        starts = self._offsets(dict.fromkeys(chosen, EARLIEST))
+        marks = self._offsets(dict.fromkeys(chosen, LATEST))
+        stable = self._offsets(dict.fromkeys(chosen, LATEST), read_committed=True) if options.read_committed else marks
+        bound = "last stable offset" if options.read_committed else "high watermark"
+        extents = [
+            BrokerExtent(
+                topic_partition=one,
+                log_start=starts[one],
+                log_end=max(marks[one], starts[one]),
+                until=max(min(stable[one], marks[one]), starts[one]),
+                bound=bound,
+                topic_id=metadata.topics[one.topic].topic_id,
+            )
+            for one in chosen
+        ]
+        return Survey(extents, [])
+
+    def _offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        return list_offsets(
+            self._cluster,
+            wanted,
+            read_committed=read_committed,
+            retries=self._options.offset_retries,
+            retry_wait=self._options.offset_retry_ms / 1000,
+        )
+
+    @property
+    def _where(self) -> str:
+        return ",".join(map(str, self._config.bootstrap))
+
+    def available(self) -> Available:
+        return Available(frozenset(_partitions(self._cluster.metadata())), is_partial=False)
+
+    def find_by_time(self, wanted: Sequence[tuple[BrokerExtent, int]]) -> list[int | None]:
+        found = self._offsets(
+            {extent.topic_partition: timestamp for extent, timestamp in wanted},
+            read_committed=self._options.read_committed,
+        )
+        offsets = [found[extent.topic_partition] for extent, _ in wanted]
+        return [offset if offset >= 0 else None for offset in offsets]
+
+    def plan(self, extents: Sequence[BrokerExtent], ranges: Mapping[TopicPartition, OffsetRange]) -> list[FetchRange]:
+        return plan(
+            extents,
+            ranges,
+            bytes_per_offset(self._cluster, extents, ranges),
+            max_bytes=self._options.max_bytes,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records,
+            cores=self._cores,
+        )
+
+    def tasks(self, ranges: Sequence[FetchRange]) -> list[tuple[FetchRange, ...]]:
+        if self._options.is_divided:
+            return [(one,) for one in ranges]
+        return pack(ranges, max_bytes=self._options.max_bytes, cores=self._cores)
+
+    @property
+    def _cores(self) -> int | None:
+        return self._options.parallelism or driver_parallelism()
+
+    def read(self, task: Sequence[FetchRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        from seglog.spark.read.brokers.task_reader import read_ranges
+
+        return read_ranges(self._cluster, task, schema, self._options)
+
+    def publish(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit to the group of ``commitToGroup``. A failure is a warning: the checkpoint decides, not the group."""
+        group = self._options.commit_to_group
+        if group is None or not offsets:
+            return
+        try:
+            commit_offsets(self._cluster, group, offsets)
+        except RequestFailedError as error:
+            warnings.warn(f"seglog: commitToGroup: {error}", stacklevel=2)
+
+
+def _partitions(metadata: ClusterMetadata) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, number)
+        for topic in metadata.topics.values()
+        if topic.error in (0, ErrorCode.LEADER_NOT_AVAILABLE)
+        for number in topic.partitions
+    ]
+
+
+def _check_allowed(metadata: ClusterMetadata) -> None:
+    for topic in metadata.topics.values():
+        if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise RequestFailedError(f"topic {topic.name}: {ErrorCode.TOPIC_AUTHORIZATION_FAILED.name}")
+        if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise InvalidConfigError(f"topic {topic.name!r}: the broker refuses the name")

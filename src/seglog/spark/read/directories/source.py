@@ -1,0 +1,83 @@
+"""Log directories as what a query reads from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from seglog.core.fs import Fs, OsFs
+from seglog.core.types import TopicPartition
+from seglog.spark.options.read_options import Assign, ReadOptions
+from seglog.spark.read.directories.partition_files import find_by_time
+from seglog.spark.read.directories.partitions import MissingDirectory, find_partitions
+from seglog.spark.read.directories.planning import DirectoryExtent, ReadRange, plan
+from seglog.spark.read.directories.survey import survey
+from seglog.spark.read.planning import pack
+from seglog.spark.read.ranges import OffsetRange
+from seglog.spark.read.record_source import Available, Survey
+from seglog.spark.runtime.parallelism import driver_parallelism
+from seglog.storage.offline.batch_boundaries import IndexBoundaries
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_KEPT_INDEXES: Final = 16
+
+
+class DirectorySource:
+    """The directories that ``options`` name. `RecordSource` describes the methods."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    @property
+    def _fs(self) -> Fs:
+        return OsFs()
+
+    def survey(
+        self, *, until: str | None = None, only: Sequence[TopicPartition] | None = None, may_be_away: bool = False
+    ) -> Survey[DirectoryExtent]:
+        options = replace(self._options, until=until or self._options.until)
+        if only is not None:
+            options = replace(options, selection=Assign(partitions=tuple(only)))
+        return survey(self._fs, options, may_be_away=may_be_away)
+
+    def available(self) -> Available:
+        away: list[MissingDirectory] = []
+        found = find_partitions(self._fs, self._options.paths, away)
+        return Available(frozenset(one.topic_partition for one in found), bool(away))
+
+    def find_by_time(self, wanted: Sequence[tuple[DirectoryExtent, int]]) -> list[int | None]:
+        return [find_by_time(self._fs, extent, timestamp) for extent, timestamp in wanted]
+
+    def plan(self, extents: Sequence[DirectoryExtent], ranges: Mapping[TopicPartition, OffsetRange]) -> list[ReadRange]:
+        fs = self._fs
+        return plan(
+            extents,
+            ranges,
+            lru_cache(_KEPT_INDEXES)(lambda segment: IndexBoundaries(fs, segment)),
+            max_bytes=self._options.max_bytes,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records,
+            cores=self._cores,
+        )
+
+    def tasks(self, ranges: Sequence[ReadRange]) -> list[tuple[ReadRange, ...]]:
+        if self._options.is_divided:
+            return [(one,) for one in ranges]
+        return pack(ranges, max_bytes=self._options.max_bytes, cores=self._cores)
+
+    @property
+    def _cores(self) -> int | None:
+        return self._options.parallelism or driver_parallelism()
+
+    def read(self, task: Sequence[ReadRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        from seglog.spark.read.directories.task_reader import read_range
+
+        for one in task:
+            yield from read_range(self._fs, one, schema, self._options)
+
+    def publish(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Directories have no groups to commit to."""
