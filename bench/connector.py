@@ -39,6 +39,11 @@ class Beside(NamedTuple):
         reader = self.spark.read.format("seglog").option("path", str(self.node.log_dir))
         return _with(reader.option("subscribe", topic), options).load()
 
+    def brokers(self, topic: str, **options: object) -> DataFrame:
+        """The topic through the broker, by us."""
+        reader = self.spark.read.format("seglog").option("kafka.bootstrap.servers", self.node.bootstrap)
+        return _with(reader.option("subscribe", topic), options).load()
+
     def create(self, topic: str, partitions: int = 1) -> None:
         tools.topics(self.node.bootstrap, "--create", "--topic", topic, "--partitions", str(partitions))
 

@@ -30,6 +30,8 @@ NODE_PROPERTIES: Final = {
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _QUERY_SECONDS: Final = 300
+OURS: Final = ("directory", "brokers")
+"""What our source can read from; the connector is ``kafka``."""
 _PLAIN: Final = {"enable.idempotence": "false"}
 _CHUNK: Final = 5
 
@@ -98,8 +100,8 @@ class World:
         del self._admin, self._producer
 
     def read(self, source: str, options: Mapping[str, str]) -> Read:
-        """All that ``format(source)`` reads with these options."""
-        frame = self.spark.read.format(source).options(**{**self.options(source), **options}).load()
+        """All that ``source`` reads with these options: ``kafka``, or one of `OURS`."""
+        frame = self.spark.read.format(_format(source)).options(**{**self.options(source), **options}).load()
         columns = [column for column in frame.columns if column != "timestamp"]
         found = frame.selectExpr(*columns, "unix_millis(timestamp) AS millis", "spark_partition_id()").collect()
         place = [columns.index(name) for name in ("topic", "partition", "offset")]
@@ -118,7 +120,7 @@ class World:
         return self._read[key]
 
     def stream(self, source: str, options: Mapping[str, str]) -> DataFrame:
-        return self.spark.readStream.format(source).options(**{**self.options(source), **options}).load()
+        return self.spark.readStream.format(_format(source)).options(**{**self.options(source), **options}).load()
 
     def run(
         self, source: str, options: Mapping[str, str], checkpoint: Path, *, fail_at: int | None = None
@@ -148,8 +150,9 @@ class World:
         return [Batch(checkpointed(checkpoint, number), found) for number, found in sorted(seen.items()) if found]
 
     def options(self, source: str) -> dict[str, str]:
-        """Where ``source`` finds the topics. Ours reads to the log's end, as consumers of a lone broker do."""
-        if source == "seglog":
+        """Where ``source`` finds the topics. Ours reads a directory to the log's end, as consumers of a lone broker
+        do."""
+        if source == "directory":
             return {"path": str(self.node.log_dir), "until": self._until}
         return {
             "kafka.bootstrap.servers": self.node.bootstrap,
@@ -222,6 +225,10 @@ class World:
             lambda: not directory.is_dir() and topic not in self._admin.list_topics(timeout=SECONDS).topics,
             f"{topic} to be gone",
         )
+
+
+def _format(source: str) -> str:
+    return "seglog" if source in OURS else source
 
 
 def numbered(count: int) -> Iterator[list[Record]]:

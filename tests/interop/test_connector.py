@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.golden.content import START_MS
-from tests.interop.connector_world import World
+from tests.interop.connector_world import OURS, World
 
 pytestmark = pytest.mark.xdist_group("connector")
 
@@ -93,21 +93,23 @@ SAME: Final[Mapping[str, Options]] = {
 }
 
 
+@pytest.mark.parametrize("source", OURS)
 @pytest.mark.parametrize("case", SAME)
-def test_the_same_rows_by_the_same_tasks(world: World, case: str) -> None:
-    kafka, ours = world.read_once("kafka", SAME[case]), world.read("seglog", SAME[case])
+def test_the_same_rows_by_the_same_tasks(world: World, case: str, source: str) -> None:
+    kafka, ours = world.read_once("kafka", SAME[case]), world.read(source, SAME[case])
     assert ours.rows == kafka.rows
     assert ours.ranges == kafka.ranges
     assert bool(kafka.rows) == (case not in ("an empty topic", "a pattern that nothing matches"))
 
 
-def test_committed_records_only(world: World) -> None:
+@pytest.mark.parametrize("source", OURS)
+def test_committed_records_only(world: World, source: str) -> None:
     chosen = {"subscribe": "txn", **_HEADERS}
     kafka = world.read("kafka", {**chosen, "kafka.isolation.level": "read_committed"})
-    ours = world.read("seglog", {**chosen, "kafka.isolation.level": "read_committed"})
+    ours = world.read(source, {**chosen, "kafka.isolation.level": "read_committed"})
     assert ours == kafka
-    assert ours == world.read("seglog", {**chosen, "isolationLevel": "read_committed"})
-    assert len(ours.rows) < len(world.read("seglog", chosen).rows)
+    assert ours == world.read(source, {**chosen, "isolationLevel": "read_committed"})
+    assert len(ours.rows) < len(world.read(source, chosen).rows)
 
 
 def test_up_to_the_high_watermark_of_a_running_broker(world: World) -> None:
@@ -175,7 +177,7 @@ REFUSED: Final[Mapping[str, tuple[Options, str, str]]] = {
     "a start above the log": (
         {**_MULTI, "startingOffsets": offsets(5000, 3, 0)},
         r"resolved start offset 5000 is greater than the resolved end offset 700",
-        r"multi-0 has log start offset 0 and log end offset 700; 5000 is outside",
+        r"multi-0 has log start offset 0 and (log end offset|high watermark) 700; 5000 is outside",
     ),
     "an end above the log": (
         {
@@ -185,7 +187,7 @@ REFUSED: Final[Mapping[str, tuple[Options, str, str]]] = {
             "kafkaConsumer.pollTimeoutMs": "2000",
         },
         r"Could not read records in offset \[700, 5000\)",
-        r"multi-0 has log start offset 0 and log end offset 700; 5000 is outside",
+        r"multi-0 has log start offset 0 and (log end offset|high watermark) 700; 5000 is outside",
     ),
     "a start that is deleted": (
         {"subscribe": "deleted", "startingOffsets": offsets(5, topic="deleted")},
@@ -234,7 +236,7 @@ REFUSED: Final[Mapping[str, tuple[Options, str, str]]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_errors_mean_the_same(world: World, case: str) -> None:
     chosen, kafka, ours = REFUSED[case]
-    for source, message in (("kafka", kafka), ("seglog", ours)):
+    for source, message in (("kafka", kafka), *((source, ours) for source in OURS)):
         with pytest.raises(Exception, match=rf"(?s){message}") as refused:
             world.read(source, chosen)
         assert type(refused.value).__name__ == "Py4JJavaError" or isinstance(refused.value, PySparkException)
@@ -243,26 +245,29 @@ def test_errors_mean_the_same(world: World, case: str) -> None:
 # Where we are otherwise: docs/differences.md
 
 
-def test_a_maximum_of_records_holds_without_offsets_too(world: World) -> None:
+@pytest.mark.parametrize("source", OURS)
+def test_a_maximum_of_records_holds_without_offsets_too(world: World, source: str) -> None:
     """The connector looks at it before it has looked up where the topic begins and ends."""
     chosen = {**_MULTI, "maxRecordsPerPartition": "100"}
-    kafka, ours = world.read("kafka", chosen), world.read("seglog", chosen)
+    kafka, ours = world.read("kafka", chosen), world.read(source, chosen)
     assert ours.rows == kafka.rows
     assert [found.records for found in kafka.ranges] == [700, 50, 3]
     assert [found.records for found in ours.ranges] == [100] * 7 + [50, 3]
 
 
-def test_a_partition_that_is_not_there_is_refused(world: World) -> None:
+@pytest.mark.parametrize("source", OURS)
+def test_a_partition_that_is_not_there_is_refused(world: World, source: str) -> None:
     """The connector reads the others."""
     chosen = {"assign": '{"multi": [0, 9]}'}
     assert len(world.read("kafka", chosen).rows) == 700
     with pytest.raises(PySparkException, match="there is no partition multi-9"):
-        world.read("seglog", chosen)
+        world.read(source, chosen)
 
 
-def test_no_choice_is_every_topic(world: World) -> None:
+@pytest.mark.parametrize("source", OURS)
+def test_no_choice_is_every_topic(world: World, source: str) -> None:
     with pytest.raises(PySparkException, match="One of the following options must be specified"):
         world.read("kafka", {})
-    topics = {row[2] for row in world.read("seglog", {}).rows}
+    topics = {row[2] for row in world.read(source, {}).rows}
     assert topics >= {"multi", "codec-zstd", "txn"}
     assert not any(topic.startswith("__") for topic in topics)

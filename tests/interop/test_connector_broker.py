@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 from seglog.testing import Broker
 from tests.golden.content import START_MS
-from tests.interop.connector_world import NODE_PROPERTIES, OurNode, Read, Row, World, fill
+from tests.interop.connector_world import NODE_PROPERTIES, OURS, OurNode, Read, Row, World, fill
 from tests.interop.test_connector import REFUSED, SAME
 from tests.interop.test_connector_sink import ROWS
 
@@ -51,9 +51,10 @@ def untimed(read: Read) -> list[Row]:
 
 
 def test_our_source_beside_it(ours: World) -> None:
-    """From the files, up to the high watermark that the broker publishes while it runs."""
+    """From the files, up to the high watermark that the broker publishes while it runs; and through the broker."""
     for chosen in ({"subscribePattern": "codec-.*", "includeHeaders": "true"}, {"subscribe": "multi,deleted"}):
-        assert ours.read("seglog", chosen) == ours.read("kafka", chosen)
+        for source in OURS:
+            assert ours.read(source, chosen) == ours.read("kafka", chosen)
 
 
 _ERRORS: Final = ("no such topic", "a start above the end", "a start that is deleted", "no record that late")
@@ -62,7 +63,7 @@ _ERRORS: Final = ("no such topic", "a start above the end", "a start that is del
 @pytest.mark.parametrize("case", _ERRORS)
 def test_its_errors(ours: World, case: str) -> None:
     chosen, kafka, seglog = REFUSED[case]
-    for source, message in (("kafka", kafka), ("seglog", seglog)):
+    for source, message in (("kafka", kafka), *((one, seglog) for one in OURS)):
         with pytest.raises(Exception, match=rf"(?s){message}"):
             ours.read(source, chosen)
 
@@ -102,7 +103,7 @@ def test_a_stream_and_what_becomes_of_its_topic(ours: World, topic: str, tmp_pat
     ours.grow(topic, 2)
     ours.produce(topic, 5)
     ours.produce(topic, 4, partition=1)
-    records = [row for batch in ours.run("seglog", chosen, tmp_path) for row in batch.records]
+    records = [row for batch in ours.run("brokers", chosen, tmp_path) for row in batch.records]
     assert records == [(topic, 0, at) for at in range(10, 15)] + [(topic, 1, at) for at in range(4)]
     ours.produce(topic, 6)
     ours.delete_records(topic, 18)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import count
+from itertools import count, permutations
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 from seglog.spark.read.lag_listener import source_lags
 from tests.golden.content import START_MS
-from tests.interop.connector_world import World, checkpointed
+from tests.interop.connector_world import OURS, World, checkpointed
 from tests.spark.read.test_lag_listener import Progress
 
 pytestmark = pytest.mark.xdist_group("connector")
@@ -31,6 +31,7 @@ def topic(world: World) -> str:
     return name
 
 
+@pytest.mark.parametrize("source", OURS)
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -45,10 +46,10 @@ def topic(world: World) -> str:
     ],
     ids=["a limit", "offsets", "a time", "latest"],
 )
-def test_the_same_batches(world: World, tmp_path: Path, chosen: dict[str, str]) -> None:
+def test_the_same_batches(world: World, tmp_path: Path, chosen: dict[str, str], source: str) -> None:
     kafka = world.run("kafka", chosen, tmp_path / "kafka")
     theirs = world.progress
-    ours = world.run("seglog", chosen, tmp_path / "seglog")
+    ours = world.run(source, chosen, tmp_path / source)
     assert ours == kafka
     assert bool(kafka) == ("startingOffsets" in chosen or "startingTimestamp" in chosen)
     assert [json.loads(each["latestOffset"]) for each in world.progress] == [
@@ -56,10 +57,11 @@ def test_the_same_batches(world: World, tmp_path: Path, chosen: dict[str, str]) 
     ]
 
 
-def test_committed_records_only(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", OURS)
+def test_committed_records_only(world: World, tmp_path: Path, source: str) -> None:
     chosen = {"subscribe": "txn", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
     kafka = world.run("kafka", {**chosen, "kafka.isolation.level": "read_committed"}, tmp_path / "kafka")
-    ours = world.run("seglog", {**chosen, "kafka.isolation.level": "read_committed"}, tmp_path / "seglog")
+    ours = world.run(source, {**chosen, "kafka.isolation.level": "read_committed"}, tmp_path / source)
     assert ours == kafka
     assert len(kafka) > 1
 
@@ -72,10 +74,11 @@ def test_the_lag_is_the_connectors_metric(world: World, tmp_path: Path) -> None:
     assert len(world.progress) == 4
 
 
-def test_new_partitions_and_new_topics(world: World, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", OURS)
+def test_new_partitions_and_new_topics(world: World, topic: str, tmp_path: Path, source: str) -> None:
     chosen = {"subscribePattern": f"{topic}.*", "startingOffsets": "latest", "maxOffsetsPerTrigger": "7"}
     assert world.run("kafka", chosen, tmp_path / "kafka") == []
-    assert world.run("seglog", chosen, tmp_path / "seglog") == []
+    assert world.run(source, chosen, tmp_path / source) == []
     world.grow(topic, 2)
     world.create(f"{topic}-more")
     world.wait_known(topic, 2)
@@ -83,7 +86,7 @@ def test_new_partitions_and_new_topics(world: World, topic: str, tmp_path: Path)
     world.produce(topic, 5)
     world.produce(topic, 4, partition=1)
     world.produce(f"{topic}-more", 6)
-    kafka, ours = (world.run(source, chosen, tmp_path / source) for source in ("kafka", "seglog"))
+    kafka, ours = (world.run(one, chosen, tmp_path / one) for one in ("kafka", source))
     assert ours == kafka
     assert sorted(row for batch in ours for row in batch.records) == sorted(
         [(topic, 0, offset) for offset in range(10, 15)]
@@ -97,7 +100,7 @@ def test_a_checkpoint_of_the_connector_goes_on_with_ours_and_back(world: World, 
     found = [batch.records for batch in world.run("kafka", chosen, tmp_path)]
     assert [len(records) for records in found] == [6, 4]
     read = 10
-    for source in ("seglog", "seglog", "kafka", "seglog"):
+    for source in ("directory", "brokers", "kafka", "brokers", "directory", "kafka", "directory"):
         world.produce(topic, 8)
         batches = world.run(source, chosen, tmp_path)
         assert [row for batch in batches for row in batch.records] == [(topic, 0, at) for at in range(read, read + 8)]
@@ -105,7 +108,7 @@ def test_a_checkpoint_of_the_connector_goes_on_with_ours_and_back(world: World, 
         read += 8
 
 
-@pytest.mark.parametrize(("first", "second"), [("kafka", "seglog"), ("seglog", "kafka")])
+@pytest.mark.parametrize(("first", "second"), list(permutations(("kafka", *OURS), 2)))
 def test_a_batch_that_one_did_not_finish_is_done_by_the_other(
     world: World, topic: str, tmp_path: Path, first: str, second: str
 ) -> None:
@@ -122,24 +125,25 @@ def test_a_batch_that_one_did_not_finish_is_done_by_the_other(
     ]
 
 
-def test_the_connectors_first_batch_is_done_by_ours(world: World, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", OURS)
+def test_the_connectors_first_batch_is_done_by_ours(world: World, topic: str, tmp_path: Path, source: str) -> None:
     chosen = {"subscribe": topic, "startingOffsets": "earliest"}
     with pytest.raises(StreamingQueryException, match="the sink fails"):
         world.run("kafka", chosen, tmp_path, fail_at=0)
-    batches = world.run("seglog", chosen, tmp_path)
+    batches = world.run(source, chosen, tmp_path)
     assert [batch.records for batch in batches] == [tuple((topic, 0, at) for at in range(10))]
 
 
 def test_records_that_were_deleted_before_they_were_read(world: World, topic: str, tmp_path: Path) -> None:
     chosen = {"subscribe": topic, "startingOffsets": "earliest"}
-    for source in ("kafka", "seglog"):
+    for source in ("kafka", *OURS):
         world.run(source, chosen, tmp_path / source)
     world.produce(topic, 20)
     world.delete_records(topic, 17)
     world.wait_log_start(topic, 17)
     for source, message in (
         ("kafka", r"Some data may have been lost"),
-        ("seglog", rf"{topic}-0 starts at offset 17, but was read only to 10"),
+        *((one, rf"{topic}-0 starts at offset 17, but was read only to 10") for one in OURS),
     ):
         with pytest.raises(StreamingQueryException, match=message):
             world.run(source, chosen, tmp_path / source)
@@ -151,12 +155,13 @@ def test_a_topic_that_was_deleted(world: World, topic: str, tmp_path: Path) -> N
     world.create(f"{topic}-b")
     world.wait_known(f"{topic}-b", 1)
     chosen = {"subscribePattern": f"{topic}.*", "startingOffsets": "earliest"}
-    for source in ("kafka", "seglog"):
+    for source in ("kafka", *OURS):
         assert len(world.run(source, chosen, tmp_path / source)) == 1
     world.delete(topic)
     world.wait_gone(topic)
     world.produce(f"{topic}-b", 3)
-    for source, message in (("kafka", rf"{topic}-0.* have been deleted"), ("seglog", rf"{topic}-0 was deleted")):
+    deleted = rf"{topic}-0 was deleted"
+    for source, message in (("kafka", rf"{topic}-0.* have been deleted"), *((one, deleted) for one in OURS)):
         with pytest.raises(StreamingQueryException, match=message):
             world.run(source, chosen, tmp_path / source)
         (batch,) = world.run(source, {**chosen, "failOnDataLoss": "false"}, tmp_path / source)
@@ -196,7 +201,7 @@ def test_a_topic_that_was_deleted(world: World, topic: str, tmp_path: Path) -> N
     ids=["an end", "no topic", "above the log", "below the log", "behind the last record", "no time"],
 )
 def test_errors_mean_the_same(world: World, tmp_path: Path, chosen: dict[str, str], kafka: str, ours: str) -> None:
-    for source, message in (("kafka", kafka), ("seglog", ours)):
+    for source, message in (("kafka", kafka), *((one, ours) for one in OURS)):
         with pytest.raises(Exception, match=rf"(?s){message}"):
             world.run(source, chosen, tmp_path / source)
 
@@ -204,10 +209,13 @@ def test_errors_mean_the_same(world: World, tmp_path: Path, chosen: dict[str, st
 # Where we are otherwise: docs/differences.md
 
 
-def test_a_minimum_leaves_nothing_behind_when_all_that_is_there_is_read(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", OURS)
+def test_a_minimum_leaves_nothing_behind_when_all_that_is_there_is_read(
+    world: World, tmp_path: Path, source: str
+) -> None:
     """The connector ends the query as soon as a batch would be too small."""
     chosen = {**_MULTI, "minOffsetsPerTrigger": "200", "maxOffsetsPerTrigger": "250"}
-    kafka, ours = (world.run(source, chosen, tmp_path / source) for source in ("kafka", "seglog"))
+    kafka, ours = (world.run(one, chosen, tmp_path / one) for one in ("kafka", source))
     assert ours[:3] == kafka
     assert sum(len(batch.records) for batch in kafka) == 747
     assert sum(len(batch.records) for batch in ours) == 753
