@@ -194,7 +194,7 @@ class RangeFetcher:
                 for (name, topic_id), partitions in topics.items()
             ],
             "forgotten_topics_data": (),
-            "rack_id": config.rack,
+            "rack_id": config.client_rack,
         }
 
     def _look_up(self) -> None:

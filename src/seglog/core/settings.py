@@ -17,6 +17,8 @@ from seglog.core.types import MAX_INT32, MAX_INT64
 T = TypeVar("T")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _SETTING: Final = "seglog.setting"
+HIDDEN: Final = "[hidden]"
+"""Stands for the value of a secret (``Password.java``)."""
 
 
 class Rule(Protocol):
@@ -160,8 +162,10 @@ class Enumeration:
         return ", ".join(self.choices)
 
     def parse(self, value: object) -> Any:
+        if isinstance(value, str) and self.ignores_case:
+            return {name.lower(): choice for name, choice in self.choices.items()}[value.strip().lower()]
         if isinstance(value, str):
-            return self.choices[value.strip().lower() if self.ignores_case else value.strip()]
+            return self.choices[value.strip()]
         if value not in self.choices.values():
             raise ValueError("no such choice")
         return value
@@ -216,25 +220,33 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of a table of keys. ``attribute`` is the key's name in Python; ``doc`` is one line, with the unit."""
+    """One row of a table of keys. ``attribute`` is the key's name in Python; ``doc`` is one line, with the unit.
+
+    Errors do not show the value of a secret. ``use`` is for tables whose keys do not all have an effect everywhere.
+    """
 
     name: str
     rule: Rule
     default: Any
     doc: str
     attribute: str
+    is_secret: bool = False
+    use: str = ""
 
     def parse(self, value: object) -> Any:
         """The value. `InvalidConfigError` names the key, the value and the allowed ones."""
         try:
             return self.rule.parse(value)
         except (ValueError, TypeError, KeyError) as error:
+            if self.is_secret:
+                raise InvalidConfigError(f"{self.name}={HIDDEN} is not allowed: {self.rule.allowed}") from None
             raise InvalidConfigError(f"{self.name}={value!r} is not allowed: {self.rule.allowed}") from error
 
 
-def setting(rule: Rule, doc: str, *, default: T) -> T:
-    """A field of a table's dataclass. Its key is the field's name with dots for underscores, which no key has."""
-    return field(default=default, metadata={_SETTING: (rule, default, doc)})
+def setting(rule: Rule, doc: str, *, default: T, name: str | None = None, is_secret: bool = False, use: str = "") -> T:
+    """A field of a table's dataclass. Its key is ``name``, or the field's name with dots for underscores, which no key
+    has."""
+    return field(default=default, metadata={_SETTING: (name, rule, default, doc, is_secret, use)})
 
 
 def settings_of(table: Any) -> dict[str, Setting]:
@@ -242,9 +254,9 @@ def settings_of(table: Any) -> dict[str, Setting]:
     found = {}
     for item in fields(table):
         if _SETTING in item.metadata:
-            rule, default, doc = item.metadata[_SETTING]
-            name = item.name.replace("_", ".")
-            found[name] = Setting(name, rule, default, doc, item.name)
+            given, rule, default, doc, is_secret, use = item.metadata[_SETTING]
+            name = given or item.name.replace("_", ".")
+            found[name] = Setting(name, rule, default, doc, item.name, is_secret, use)
     return found
 
 

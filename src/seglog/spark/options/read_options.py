@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from seglog.client.client_config import ClientConfig, client_config
+from seglog.client.client_config import READ, ClientConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
 from seglog.spark.options import option as text
@@ -287,7 +287,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
                 "option path is missing: set it to a log directory, a partition's directory or a glob; or set "
                 f"kafka.{_SERVERS} to read through brokers" + ("" if options else _HINT)
             )
-        client = client_config(properties)
+        client = _client(properties)
         _check_brokers(values)
     selection = _only_one(values, "subscribe", "subscribePattern", "assign")
     keys = _only_one(values, "keyEquals", "keyIn")
@@ -327,7 +327,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         poll_timeout_ms=values.of("kafkaConsumer.pollTimeoutMs"),
         offset_retries=values.of("fetchOffset.numRetries"),
         offset_retry_ms=values.of("fetchOffset.retryIntervalMs"),
-        notes=_notes(values, () if client else properties, stream=stream),
+        notes=_notes(values, client, properties, stream=stream),
     )
 
 
@@ -415,6 +415,13 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
             raise InvalidConfigError(f"{partition}: {names[0]} {start[partition]} is above {names[1]} {end[partition]}")
 
 
+def _client(properties: Mapping[str, str]) -> ClientConfig:
+    try:
+        return ClientConfig.from_mapping(properties, use=READ)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"option kafka.{error}") from None
+
+
 def _check_brokers(values: OptionValues) -> None:
     for name in _ONLY_FILES:
         if name in values:
@@ -423,11 +430,17 @@ def _check_brokers(values: OptionValues) -> None:
         raise InvalidConfigError("option view is 'segments': brokers do not show their files; name a directory")
 
 
-def _notes(values: Mapping[str, Any], ignored: Collection[str], *, stream: bool | None) -> tuple[str, ...]:
-    """``ignored`` are properties of a client where there is none."""
-    names = sorted(f"kafka.{name}" for name in ignored if f"kafka.{name}" != "kafka.isolation.level")
-    names += [name for name in values if OPTIONS[name].use == "none" or (OPTIONS[name].use == "broker" and names)]
-    notes = [f"seglog reads files and connects to no broker: it ignores {', '.join(names)}"] if names else []
+def _notes(
+    values: Mapping[str, Any], client: ClientConfig | None, properties: Collection[str], *, stream: bool | None
+) -> tuple[str, ...]:
+    ignored = [name for name in values if OPTIONS[name].use == "none"]
+    if client is not None:
+        names = [f"kafka.{name}" for name in client.without_effect] + ignored
+        notes = [f"these options have no effect: {', '.join(names)}"] if names else []
+    else:
+        names = sorted(f"kafka.{name}" for name in properties if f"kafka.{name}" not in values) + ignored
+        names += [name for name in values if OPTIONS[name].use == "broker"]
+        notes = [f"seglog reads files and connects to no broker: it ignores {', '.join(names)}"] if names else []
     if not stream:
         notes += [f"option {name} is ignored in a batch query" for name in values if OPTIONS[name].use == "stream"]
     return tuple(notes)
