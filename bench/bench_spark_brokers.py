@@ -1,7 +1,7 @@
 """A batch read by Spark through a broker: by us, beside its own connector, and from the directory, on the same topics.
 
-    python -m bench spark_brokers
-    SEGLOG_BENCH_MB=512 python -m bench spark_brokers
+python -m bench spark_brokers
+SEGLOG_BENCH_MB=512 python -m bench spark_brokers
 """
 
 from __future__ import annotations

@@ -438,8 +438,9 @@ def _notes(
         names = [f"kafka.{name}" for name in client.without_effect] + ignored
         notes = [f"these options have no effect: {', '.join(names)}"] if names else []
     else:
-        names = sorted(f"kafka.{name}" for name in properties if f"kafka.{name}" not in values) + ignored
-        names += [name for name in values if OPTIONS[name].use == "broker"]
+        names = sorted(f"kafka.{name}" for name in properties if f"kafka.{name}" != "kafka.isolation.level")
+        names += ignored
+        names += [name for name in values if OPTIONS[name].use == "broker" and name not in names]
         notes = [f"seglog reads files and connects to no broker: it ignores {', '.join(names)}"] if names else []
     if not stream:
         notes += [f"option {name} is ignored in a batch query" for name in values if OPTIONS[name].use == "stream"]

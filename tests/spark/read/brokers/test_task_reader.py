@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.client.range_fetcher import RangeFetcher
 from seglog.core.errors import DataLossError, RequestFailedError, UnknownTopicError
-from seglog.spark.read.brokers import source as broker_source
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.testing import Broker, Cluster, TopicFixture, TopicRecord
 from tests import golden
-from tests.broker.python_clients import AdminClient, NewTopic
+from tests.broker.python_clients import AdminClient
 from tests.cases import case
-from tests.kit.topics import write
+from tests.kafka.jars import KafkaVersion
 from tests.spark.logs import make_reader, offsets, rows
 
 COUNT = 2_000
@@ -26,7 +27,9 @@ COUNT = 2_000
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    records = [TopicRecord(b"v%d" % number + b"x" * (number % 90), key=b"k%d" % (number % 50)) for number in range(COUNT)]
+    records = [
+        TopicRecord(b"v%d" % number + b"x" * (number % 90), key=b"k%d" % (number % 50)) for number in range(COUNT)
+    ]
     with Broker({"t": TopicFixture(partitions=3, records=records), "empty": 2}) as broker:
         yield broker
 
@@ -36,7 +39,7 @@ def through(broker: Broker | Cluster, **options: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
-def test_every_topic_of_a_golden_directory_has_the_rows_of_its_files(tmp_path: Path, version: str) -> None:
+def test_every_topic_of_a_golden_directory_has_the_rows_of_its_files(tmp_path: Path, version: KafkaVersion) -> None:
     """All codecs and formats, headers, transactions, compacted and deleted offsets."""
     directory = golden.log_dir(golden.unpack(tmp_path, version))
     wanted = {"path": str(directory), "includeHeaders": "true", "until": "logEnd"}
@@ -50,28 +53,35 @@ def test_every_topic_of_a_golden_directory_has_the_rows_of_its_files(tmp_path: P
 
 
 @given(
-    bounds=st.tuples(st.integers(0, 600), st.integers(0, 600)).map(sorted),
+    bounds=st.tuples(st.integers(0, 500), st.integers(0, 500)).map(sorted),
     options=st.fixed_dictionaries(
         {},
         optional={
             "minPartitions": st.integers(1, 40).map(str),
             "maxRecordsPerPartition": st.integers(1, 700).map(str),
-            "kafka.max.partition.fetch.bytes": st.integers(1, 5_000).map(str),
-            "kafka.fetch.max.bytes": st.integers(1, 5_000).map(str),
+            "kafka.max.partition.fetch.bytes": st.integers(1, 50_000).map(str),
+            "kafka.fetch.max.bytes": st.integers(1, 50_000).map(str),
             "keyEquals": st.integers(0, 60).map(lambda number: f"k{number}"),
         },
     ),
 )
-def test_any_range_by_any_tasks_and_fetch_sizes(
-    broker: Broker, bounds: list[int], options: dict[str, str]
-) -> None:
+def test_any_range_by_any_tasks_and_fetch_sizes(broker: Broker, bounds: list[int], options: dict[str, str]) -> None:
     case()
     low, high = bounds
     span = {
         "startingOffsets": f'{{"t": {{"0": {low}, "1": -2, "2": {low}}}}}',
         "endingOffsets": f'{{"t": {{"0": {high}, "1": -1, "2": {high}}}}}',
     }
-    files = make_reader({"path": broker.data_dir, "subscribe": "t", "includeHeaders": "true", **span, **_keys(options)})
+    files = make_reader(
+        {
+            "path": broker.data_dir,
+            "until": "logEnd",
+            "subscribe": "t",
+            "includeHeaders": "true",
+            **span,
+            **_keys(options),
+        }
+    )
     found = rows(make_reader(through(broker, **span, **options)))
     assert sorted(found, key=lambda row: row[:3]) == rows(files)
 
@@ -99,16 +109,29 @@ def test_an_empty_topic_and_an_empty_range(broker: Broker) -> None:
 @pytest.fixture
 def faulty(broker: Broker) -> Iterator[Broker]:
     yield broker
+    broker.faults.assert_all_fired()
     broker.faults.clear()
+
+
+def places(reader: SeglogReader, tasks: list[Any]) -> list[tuple[int, int]]:
+    """Partition and offset of every record, by partition and in the order of arrival."""
+    found = [
+        place
+        for task in tasks
+        for batch in reader.read(task)
+        for place in zip(batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True)
+    ]
+    return sorted(found, key=lambda place: place[0])
 
 
 @pytest.mark.parametrize("code", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_SERVER_ERROR", "KAFKA_STORAGE_ERROR"])
 def test_a_retriable_error_is_retried(faulty: Broker, code: str) -> None:
     reader = make_reader(through(faulty))
     tasks = list(reader.partitions())
-    fault = faulty.fail("Fetch", error=code, topic="t", partition=1, times=2)
-    assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == COUNT
-    assert fault.met == 2
+    faulty.fail("Fetch", error=code, topic="t", partition=1, times=2)
+    found = places(reader, tasks)
+    assert found == sorted(found)
+    assert len(set(found)) == len(found) == COUNT
 
 
 @pytest.mark.parametrize("effect", ["lose", "cut", "throttle", "delay"])
@@ -123,9 +146,84 @@ def test_each_record_is_there_once_whatever_becomes_of_answers(faulty: Broker, e
         faulty.throttle("Fetch", seconds=0.05, nth=2, times=3)
     else:
         faulty.delay("Fetch", seconds=0.05, nth=2, times=3)
-    found = [row for task in tasks for batch in reader.read(task) for row in zip(*_place(batch), strict=True)]
-    assert len(found) == len(set(found)) == COUNT
+    found = places(reader, tasks)
+    assert found == sorted(found)
+    assert len(set(found)) == len(found) == COUNT
 
 
-def _place(batch: object) -> list[list[int]]:
-    return [batch.column(name).to_pylist() for name in ("partition", "offset")]  # type: ignore[attr-defined]
+def test_an_error_that_stays_names_partition_broker_and_reason(faulty: Broker) -> None:
+    reader = make_reader(through(faulty, **{"kafkaConsumer.pollTimeoutMs": "300"}))
+    tasks = list(reader.partitions())
+    faulty.fail("Fetch", error="NOT_LEADER_OR_FOLLOWER", topic="t", partition=1, times=None)
+    message = f"t-1: no records from offset 0 on for 0.3 seconds: broker {faulty.bootstrap}: NOT_LEADER_OR_FOLLOWER"
+    with pytest.raises(RequestFailedError, match=message):
+        places(reader, tasks)
+
+
+def test_an_error_that_no_retry_mends_is_raised_at_once(faulty: Broker) -> None:
+    reader = make_reader(through(faulty))
+    tasks = list(reader.partitions())
+    faulty.fail("Fetch", error="TOPIC_AUTHORIZATION_FAILED", topic="t", partition=2)
+    with pytest.raises(RequestFailedError, match=r"t-2, offset 0: broker .*: TOPIC_AUTHORIZATION_FAILED"):
+        places(reader, tasks)
+
+
+def test_offsets_are_asked_again_while_a_leader_is_missing(faulty: Broker) -> None:
+    faulty.fail("ListOffsets", error="LEADER_NOT_AVAILABLE", topic="t", partition=0, times=2)
+    reader = make_reader(through(faulty, **{"fetchOffset.retryIntervalMs": "1"}))
+    assert len(offsets(reader)) == COUNT
+
+
+def test_a_topic_that_does_not_exist_is_named_with_the_broker(broker: Broker) -> None:
+    with pytest.raises(UnknownTopicError, match=f"{broker.bootstrap}: there is no topic 'nowhere'"):
+        make_reader(through(broker, subscribe="nowhere")).partitions()
+
+
+def test_no_broker_is_named_with_the_reason() -> None:
+    reader = make_reader({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+    with pytest.raises(RequestFailedError, match=r"no broker answers at 127\.0\.0\.1:1: Connection refused"):
+        reader.partitions()
+
+
+def test_records_that_were_deleted_after_planning_are_lost(caplog: pytest.LogCaptureFixture) -> None:
+    with Broker({"t": [b"v"] * 100}) as broker:
+        reader, lax = (make_reader(through(broker, failOnDataLoss=fails)) for fails in ("true", "false"))
+        tasks = list(reader.partitions())
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for done in admin.delete_records([TopicPartition("t", 0, 40)]).values():
+            done.result(10)
+        with pytest.raises(DataLossError, match="t-0: offsets 0 to 39 were deleted before they were read; set option"):
+            places(reader, tasks)
+        with caplog.at_level(logging.WARNING, "seglog.spark"):
+            assert [offset for _, offset in places(lax, tasks)] == list(range(40, 100))
+    assert "data was lost: t-0: offsets 0 to 39" in caplog.text
+
+
+def test_a_topic_that_was_created_again_is_another_topic() -> None:
+    with Broker({"t": [b"v"] * 10}) as broker:
+        reader = make_reader(through(broker))
+        tasks = list(reader.partitions())
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for done in admin.delete_topics(["t"]).values():
+            done.result(10)
+        broker.create_topic("t", records=[b"other"] * 10)
+        with pytest.raises(DataLossError, match="topic t was deleted and created again"):
+            places(reader, tasks)
+
+
+def test_a_task_follows_the_leader_when_a_broker_dies() -> None:
+    with Cluster({"t": 1}, brokers=3) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for _ in range(5000):
+            producer.produce("t", b"v" * 200)
+        assert producer.flush(30) == 0
+        reader = make_reader(through(cluster, **{"kafka.max.partition.fetch.bytes": "20000", "parallelism": "1"}))
+        (task,) = reader.partitions()
+        found = []
+        for number, batch in enumerate(reader.read(task)):
+            found += batch.column("offset").to_pylist()
+            if number == 3:
+                leader = cluster.leader("t", 0)
+                assert leader is not None
+                cluster[leader].kill()
+        assert found == list(range(5000))

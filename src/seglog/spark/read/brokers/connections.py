@@ -1,24 +1,29 @@
-"""One set of connections for each cluster, kept by a process of Spark's from task to task."""
+"""Connections that a process of Spark's keeps from task to task, one set for each cluster."""
 
 from __future__ import annotations
 
 import os
-from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final
 
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import ClusterConnections
 
-_KEPT: Final = 8
-T = TypeVar("T")
+_MOST: Final = 8
+"""Configurations whose connections are kept. Those used longest ago are closed."""
+_kept: Final[dict[tuple[int, ClientConfig], ClusterConnections]] = {}
 
 
 def connections(config: ClientConfig) -> ClusterConnections:
     """The connections of this process. A process that was forked opens its own."""
-    return _connections(config, os.getpid())
+    key = (os.getpid(), config)
+    found = _kept.pop(key, None) or ClusterConnections(config)
+    _kept[key] = found
+    while len(_kept) > _MOST:
+        _kept.pop(next(iter(_kept))).close()
+    return found
 
 
-@lru_cache(_KEPT)
-def _connections(config: ClientConfig, process: int) -> ClusterConnections:
-    del process
-    return ClusterConnections(config)
+def close_all() -> None:
+    """Close all connections of this process."""
+    while _kept:
+        _kept.popitem()[1].close()
