@@ -23,7 +23,13 @@ def reader(view: str, path: Path, options: Mapping[str, str] | None = None) -> t
 
 def read(view: str, path: Path, options: Mapping[str, str] | None = None) -> list[Row]:
     """All rows of a view, in the order of its tasks."""
-    made, schema = reader(view, path, options)
+    return rows_of(DefaultSource({"path": str(path), "view": view, **(options or {})}))
+
+
+def rows_of(source: DefaultSource) -> list[Row]:
+    """All rows of a source whose options name a view."""
+    schema = source.schema()
+    made = source.reader(schema=schema)
     found: list[Row] = []
     for partition in made.partitions():
         for batch in made.read(partition):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.fs import File, Fs, OsFs
-from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
+from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType, TopicPartition
 from seglog.records.batch import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
 from seglog.records.batch_kernels import Stop, Verdict
 from seglog.records.batch_tables import BATCH_DTYPE, BatchTable, walk_batches
@@ -30,6 +30,11 @@ _ROWS: Final = 8192
 """Rows in each batch for Spark."""
 _HOLE: Final = -1
 _CODECS: Final = pa.array([*(codec.name.lower() for codec in sorted(Codec)), "5", "6", "7"])
+
+
+def checks_crcs(names: Sequence[str]) -> bool:
+    """Whether the columns ``names`` of the view ``batches`` say something about CRCs."""
+    return not {"verdict", "reason", "computedCrc"}.isdisjoint(names)
 
 
 class _WalkRows(NamedTuple):
@@ -58,7 +63,7 @@ def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_WalkRows]:
                 # A chunk may end after the piece, because the last batch may.
                 within = walk.table[: int(np.searchsorted(walk.table["position"], end))]
                 if len(within):
-                    yield _WalkRows(within, _reasons(data, within, position))
+                    yield _WalkRows(within, reasons_of(data, within, position))
             before, position = position, walks[-1].position
             following = int.from_bytes(data[8:12], "big", signed=True) + 12
             if position > before:
@@ -71,7 +76,8 @@ def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_WalkRows]:
                     yield hole
 
 
-def _reasons(data: bytes, table: BatchTable, base: int) -> dict[int, str]:
+def reasons_of(data: bytes, table: BatchTable, base: int = 0) -> dict[int, str]:
+    """The reason of each damaged batch, by position."""
     found = {}
     for index in np.flatnonzero(table["verdict"] != Verdict.OK):
         error = plain_error(data, table[index], base=base)
@@ -108,7 +114,7 @@ def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
     fs = OsFs()
     mount_of(task.range.mounts, task.range.directory).check(fs)
-    check_crc = not {"verdict", "reason", "computedCrc"}.isdisjoint(arrow.names)
+    check_crc = checks_crcs(arrow.names)
     pieces = task.range.pieces
     for number, piece in enumerate(pieces):
         requested = _OffsetFilter(
@@ -120,10 +126,10 @@ def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
             held += requested.within(rows.table)
             reasons |= rows.reasons
             if sum(map(len, held)) >= _ROWS:
-                yield rows_of(arrow, _BatchColumns(task.range, piece, np.concatenate(held), reasons).column)
+                yield batch_columns(arrow, task.range.topic_partition, piece.log, np.concatenate(held), reasons)
                 held, reasons = [], {}
         if held:
-            yield rows_of(arrow, _BatchColumns(task.range, piece, np.concatenate(held), reasons).column)
+            yield batch_columns(arrow, task.range.topic_partition, piece.log, np.concatenate(held), reasons)
 
 
 class _OffsetFilter:
@@ -154,12 +160,20 @@ class _OffsetFilter:
         return found
 
 
+def batch_columns(
+    arrow: pa.Schema, partition: TopicPartition, file: str | None, table: BatchTable, reasons: dict[int, str]
+) -> pa.RecordBatch:
+    """The columns ``arrow`` of the view ``batches`` for some batches of a partition. Without a ``file`` there are no
+    positions."""
+    return rows_of(arrow, _BatchColumns(partition, file, table, reasons).column)
+
+
 class _BatchColumns:
     """Makes the columns of the view ``batches``."""
 
-    def __init__(self, task: ReadRange, piece: Piece, table: BatchTable, reasons: dict[int, str]) -> None:
-        self._task = task
-        self._piece = piece
+    def __init__(self, partition: TopicPartition, file: str | None, table: BatchTable, reasons: dict[int, str]) -> None:
+        self._partition = partition
+        self._file = file
         self._table = table
         self._reasons = reasons
         self._hole = table["verdict"] == _HOLE
@@ -169,11 +183,13 @@ class _BatchColumns:
         table, rows = self._table, len(self._table)
         attributes = table["attributes"]
         if name == "topic":
-            return pa.repeat(self._task.topic_partition.topic, rows)
+            return pa.repeat(self._partition.topic, rows)
         if name == "partition":
-            return pa.repeat(self._task.topic_partition.partition, rows)
+            return pa.repeat(self._partition.partition, rows)
         if name == "file":
-            return pa.repeat(self._piece.log, rows)
+            return pa.repeat(pa.scalar(self._file, pa.string()), rows)
+        if name == "position" and self._file is None:
+            return pa.nulls(rows, pa.int64())
         if name in ("position", "size"):
             return pa.array(table[name])
         if name == "verdict":

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from seglog.client.client_config import ClientConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64
 from seglog.spark.options.read_options import ReadOptions, Subscribe
 from seglog.spark.read.batch_reader import SeglogReader
+from seglog.spark.read.brokers.connections import connections
+from seglog.spark.read.brokers.planning import FetchRange
 from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadRange
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
-from seglog.spark.views.tables import BatchTask, SegmentTask, columns_of
+from seglog.spark.views.tables import BatchTask, FetchedBatchTask, SegmentTask, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +39,39 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
             )
     if options.view == "group-offsets":
         return _GroupReader(schema, options)
-    return _BytesReader(schema, options)
+    return (
+        _BytesReader(schema, options)
+        if options.client is None
+        else _FetchedBatchReader(schema, options.client, options)
+    )
+
+
+class _FetchedBatchReader(DataSourceReader):
+    """The view ``batches`` through brokers."""
+
+    def __init__(self, schema: StructType, client: ClientConfig, options: ReadOptions) -> None:
+        self._schema = schema
+        self._client = client
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        reader = _records(self._options)
+        extents = reader.extents()
+        ranges: list[FetchRange] = list(reader.plan(extents, reader.resolve(extents).ranges))
+        before = [None, *(one.topic_partition for one in ranges)]
+        return [
+            InputPartition(FetchedBatchTask(one, first=one.topic_partition != last))
+            for one, last in zip(ranges, before, strict=False)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from seglog.spark.views.fetched_batches import fetched_batch_rows
+
+        if partition.value is not None:
+            arrow = to_arrow_schema(self._schema, timezone="UTC")
+            yield from fetched_batch_rows(connections(self._client), partition.value, arrow, self._options)
 
 
 class _BytesReader(DataSourceReader):

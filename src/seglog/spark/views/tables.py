@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from seglog.core.errors import InvalidConfigError
 from seglog.spark.options.read_options import ReadOptions
+from seglog.spark.read.brokers.planning import FetchRange
 from seglog.spark.read.directories.planning import Piece, ReadRange
 
 if TYPE_CHECKING:
@@ -107,6 +108,14 @@ class BatchTask(NamedTuple):
     range: ReadRange
     first: bool
     last: bool
+
+
+class FetchedBatchTask(NamedTuple):
+    """The batches that begin in a range of offsets; a partition's ``first`` task also has the batch around its
+    beginning."""
+
+    range: FetchRange
+    first: bool
 
 
 class SegmentTask(NamedTuple):

@@ -44,13 +44,7 @@ def read_ranges(
     """
     targets = [FetchTarget(one.topic_partition, one.topic_id, *one.offsets, one.size) for one in ranges]
     selection = Selection(columns=tuple(schema.names), rows=ROWS, bytes_=BYTES, keys=options.keys)
-    fetcher = RangeFetcher(
-        cluster,
-        targets,
-        read_committed=options.read_committed,
-        patience=options.poll_timeout_ms / 1000,
-        lose=_lose if options.fail_on_data_loss else _warn_of_loss,
-    )
+    fetcher = fetcher_of(cluster, targets, options)
     for fetched in fetcher:
         target = fetched.target
         where = f"{target.topic_partition} at broker {fetched.broker}"
@@ -67,6 +61,17 @@ def read_ranges(
                     yield from spark_batches(decoded.rows, schema)
         except CorruptError as error:
             raise error.at(file=where) from None
+
+
+def fetcher_of(cluster: ClusterConnections, targets: Sequence[FetchTarget], options: ReadOptions) -> RangeFetcher:
+    """Fetches ``targets`` as the options say."""
+    return RangeFetcher(
+        cluster,
+        targets,
+        read_committed=options.read_committed,
+        patience=options.poll_timeout_ms / 1000,
+        lose=_lose if options.fail_on_data_loss else _warn_of_loss,
+    )
 
 
 def _chunks(fetched: FetchedRecords, where: str) -> Iterator[Chunk]:
