@@ -21,6 +21,7 @@ from seglog.protocol.apis import APIS, name_of
 from seglog.spark.options import read_options
 from tests.clients.results import SUBJECTS
 from tests.clients.versions import CLIENTS
+from tests.ecosystem.results import ProductResult, record
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -89,6 +90,17 @@ def test_spark_page_has_the_tables_of_options() -> None:
 def test_compatibility_page_has_the_latest_results() -> None:
     page = (_ROOT / "docs" / "compatibility.md").read_text()
     assert compatibility(_ROOT) == page, "run: python -m docs_site --write"
+
+
+def test_a_run_of_some_products_replaces_only_their_results(tmp_path: Path) -> None:
+    (tmp_path / "docs_site").mkdir()
+    for name in ("clients.json", "kips.toml"):
+        (tmp_path / "docs_site" / name).write_bytes((_ROOT / "docs_site" / name).read_bytes())
+    path = tmp_path / "docs_site" / "ecosystem.json"
+    record([ProductResult("A", "1", "copy", "one", 9, 9), ProductResult("B", "1", "copy", "one", 9, None)], path)
+    record([ProductResult("A", "1", "copy", "three", 0, None), ProductResult("B", "1", "copy", "one", 9, 10)], path)
+    rows = [line for line in compatibility(tmp_path).splitlines() if line.startswith(("| A ", "| B "))]
+    assert rows == ["| A | 1 | copy | 9 | 9 | failed | - |", "| B | 1 | copy | 9 | 10 | - | - |"]
 
 
 def test_tests_that_show_a_kip_exist() -> None:

@@ -14,7 +14,7 @@ PATH: Final = Path(__file__).parents[2] / "docs_site" / "ecosystem.json"
 
 class ProductResult(NamedTuple):
     """``expected`` and ``counted`` are numbers of records. More may be counted than expected if the product promises
-    at least once; None: the job failed."""
+    at least once; None: the job failed, and ``expected`` may be 0."""
 
     product: str
     version: str
@@ -40,13 +40,12 @@ class Report:
         self.result = self.result._replace(expected=expected, counted=counted)
 
 
-def record(results: Iterable[ProductResult]) -> None:
-    """Replace the results of the jobs and places that were run, and drop those that failed."""
+def record(results: Iterable[ProductResult], path: Path = PATH) -> None:
+    """Replace the results of the jobs and places that were run. All other results stay."""
     kept = {
         (one["product"], one["job"], one["place"]): one
-        for one in (json.loads(PATH.read_text()) if PATH.exists() else [])
+        for one in (json.loads(path.read_text()) if path.exists() else [])
     }
     for result in results:
         kept[result.product, result.job, result.place] = result._asdict()
-    kept = {key: one for key, one in kept.items() if one["counted"] is not None}
-    PATH.write_text(json.dumps([kept[key] for key in sorted(kept)], indent=2) + "\n")
+    path.write_text(json.dumps([kept[key] for key in sorted(kept)], indent=2) + "\n")
