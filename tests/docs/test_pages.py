@@ -55,6 +55,7 @@ def reader(
         tmp_path,
         {
             "127.0.0.1:9092": served,
+            "127.0.0.1:9093": f"127.0.0.1:{free_port()}",
             "kafka:9092": broker.bootstrap,
             "other:9092": broker.bootstrap,
             "/var/kafka/data": str(tmp_path / "data"),

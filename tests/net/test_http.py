@@ -6,6 +6,7 @@ import asyncio
 import http.client
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,22 @@ def test_there_are_not_too_many_connections() -> None:
             assert (await exchange(listener, b"GET /a HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
             for _, writer in idle:
                 writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_page_that_fails_later_is_answered_and_logged() -> None:
+    async def main() -> None:
+        logged: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+
+        async def broken() -> Page:
+            await asyncio.sleep(0)
+            raise ZeroDivisionError
+
+        async with serving({"/a": broken}) as listener:
+            assert (await exchange(listener, b"GET /a HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500")
+        assert [type(one["exception"]) for one in logged] == [ZeroDivisionError]
 
     asyncio.run(main())
 

@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
@@ -21,6 +21,7 @@ from seglog.core.quick_imports import hide_hypothesis
 
 if TYPE_CHECKING:
     from seglog.broker.app import Node
+    from seglog.broker.ground import BrokerGround
     from seglog.faults.controlled_broker import ControlAddress, ControlledBroker
 
 T = TypeVar("T")
@@ -119,7 +120,7 @@ def serve(
         typer.Option(
             "--control",
             metavar="HOST:PORT",
-            help="For tests: let programs on this machine inject faults and move the clock over HTTP.",
+            help="For tests: let programs on this machine inject faults, move the clock, and stop it over HTTP.",
             show_default=False,
         ),
     ] = None,
@@ -143,10 +144,11 @@ def serve(
     controlled: ControlledBroker | None = None
     if control is not None:
         hide_hypothesis()
-        from seglog.faults.controlled_broker import CONTROL_SETTINGS, ControlledBroker
+        from seglog.faults.broker_defaults import TEST_SETTINGS
+        from seglog.faults.controlled_broker import ControlledBroker
 
         controlled = ControlledBroker(control, control_token)
-        mapping = {**CONTROL_SETTINGS, **mapping}
+        mapping = {**TEST_SETTINGS, **mapping}
     elif control_token is not None:
         raise OptionError("--control-token needs --control")
 
@@ -180,25 +182,42 @@ def serve_keys(
     for note in broker_config.notes:
         warn(f"seglog: {note}")
 
+    def ready(node: Node) -> None:
+        say_ready(node, clock.monotonic() - started)
+        gc.freeze()
+        gc.enable()
+
     async def run() -> BaseException | None:
-        node = Node(broker_config, cluster_id=cluster_id, ground=None if controlled is None else controlled.ground())
-        loop = asyncio.get_running_loop()
-        if until_eof:
-            loop.add_reader(sys.stdin.fileno(), lambda: _at_eof(loop, node.over.set))
-        with act_on_signals(node.over.set):
+        node = Node(broker_config, cluster_id=cluster_id)
+        with _ended_by(node.over.set, until_eof=until_eof):
             try:
-                async with node, contextlib.nullcontext() if controlled is None else controlled.serving(node):
-                    say_ready(node, clock.monotonic() - started)
-                    gc.freeze()
-                    gc.enable()
+                async with node:
+                    ready(node)
                     await node.over.wait()
             except StoreFailedError:
                 if not node.over.is_set():  # else the broker was stopped while it waited for its metadata store
                     raise
         return node.failure
 
-    failure = _run(run()) if controlled is None else controlled.run(run())
+    def make(ground: BrokerGround, keys: Mapping[str, str]) -> Node:
+        return Node(BrokerConfig.from_mapping({**mapping, **keys}), cluster_id=cluster_id, ground=ground)
+
+    async def run_controlled(broker: ControlledBroker) -> BaseException | None:
+        with _ended_by(broker.end, until_eof=until_eof):
+            return await broker.serve(make, ready)
+
+    failure = _run(run()) if controlled is None else controlled.run(run_controlled(controlled))
     return FINE if failure is None else fail(str(failure))
+
+
+@contextlib.contextmanager
+def _ended_by(end: Callable[[], None], *, until_eof: bool) -> Iterator[None]:
+    """Call ``end`` at a signal, and at the end of stdin if that is asked for."""
+    loop = asyncio.get_running_loop()
+    if until_eof:
+        loop.add_reader(sys.stdin.fileno(), lambda: _at_eof(loop, end))
+    with act_on_signals(end):
+        yield
 
 
 def _at_eof(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:

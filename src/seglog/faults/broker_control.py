@@ -77,6 +77,11 @@ class BrokerControl:
             self._recorder.close()
             self._recorder = None
 
+    def close(self) -> None:
+        """The broker stops: end its faults and its recording."""
+        self.layer.clear()
+        self.stop_recording()
+
     def inject(self, faults: Sequence[Fault], *, in_order: bool) -> list[int]:
         if len(faults) + len(self.layer.reports()) > MAX_FAULTS:
             raise FaultError(f"there may be {MAX_FAULTS} faults at a time")
@@ -97,6 +102,7 @@ class BrokerControl:
         return {
             "inject": self._inject,
             "reports": lambda _: [report_to_json(report) for report in self.layer.reports()],
+            "report": self._report,
             "remove": lambda argument: self.layer.remove(int(argument["id"])),
             "clear": lambda _: self.layer.clear(),
             "advance": lambda argument: self.advance(float(argument["seconds"])),
@@ -110,6 +116,13 @@ class BrokerControl:
     def _inject(self, argument: Mapping[str, Any]) -> list[int]:
         faults = [fault_from_json(one) for one in argument["faults"]]
         return self.inject(faults, in_order=bool(argument.get("in_order")))
+
+    def _report(self, argument: Mapping[str, Any]) -> dict[str, Any]:
+        fault_id = int(argument["id"])
+        for report in self.layer.reports():
+            if report.fault_id == fault_id:
+                return report_to_json(report)
+        raise FaultError(f"there is no fault {fault_id}")
 
     async def _create_topic(self, argument: Mapping[str, Any]) -> None:
         fixture = fixture_from_json({key: value for key, value in argument.items() if key != "name"})

@@ -159,24 +159,25 @@ class Fault:
         return found
 
 
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+FIELD_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     **dict.fromkeys(("effect", "api", "topic", "group", "transactional_id", "client_id", "then"), (str,)),
     **dict.fromkeys(("partition", "connection", "version", "nth", "times", "seed", "size", "count"), (int,)),
     **dict.fromkeys(("probability", "seconds"), (int, float)),
     **dict.fromkeys(("peers", "applied", "whole"), (bool,)),
     "error": (int, str),
 }
-_MAY_BE_NULL: Final = frozenset(one.name for one in fields(Fault) if one.default is None) | {"times"}
+"""The types of a fault's fields in JSON."""
+MAY_BE_NULL: Final = frozenset(one.name for one in fields(Fault) if one.default is None) | {"times"}
 
 
 def fault_from_json(document: Mapping[str, Any]) -> Fault:
     """The fault of a JSON object with the fields of `Fault`. `FaultError` if it is none."""
     values = dict(document)
     for name, value in values.items():
-        types = _TYPES.get(name)
+        types = FIELD_TYPES.get(name)
         if types is None:
             raise FaultError(f"a fault has no field {name!r}")
-        is_null = value is None and name in _MAY_BE_NULL
+        is_null = value is None and name in MAY_BE_NULL
         if not is_null and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
             raise FaultError(f"{name} cannot be {value!r}")
     if "effect" not in values:

@@ -59,8 +59,10 @@ class Recorder:
     """A `FrameObserver` that writes a file."""
 
     def __init__(self, fs: Fs, path: str, clock: Clock) -> None:
-        """OSError; the file is replaced."""
+        """OSError. An older recording is replaced; `FaultError` for any other file."""
         if fs.exists(path):
+            if not _is_recording(fs, path):
+                raise FaultError(f"{path} is there, and is no recording: it stays as it is")
             fs.unlink(path)
         self._file = fs.open(path, create=True)
         self._clock = clock
@@ -116,6 +118,16 @@ class Recorder:
         if self._end + len(line) <= MAX_BYTES:
             self._file.pwrite(line, self._end)
             self._end += len(line)
+
+
+def _is_recording(fs: Fs, path: str) -> bool:
+    """Whether it begins as one, or is empty."""
+    begin = b'{"format": "' + FORMAT.encode() + b'"'
+    file = fs.open(path, write=False)
+    try:
+        return file.pread(len(begin), 0) in (b"", begin)
+    finally:
+        file.close()
 
 
 def read_recording(fs: Fs, path: str) -> Iterator[RecordedRequest | RecordedAnswer]:

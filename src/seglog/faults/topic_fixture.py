@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -94,9 +94,13 @@ def _fixture(spec: TopicSpec) -> TopicFixture:
     return TopicFixture(partitions=max(numbers, default=0) + 1, records=tuple(spec))
 
 
+TOPIC_FIELDS: Final = tuple(one.name for one in fields(TopicFixture))
+
+
 def fixture_from_json(document: Any) -> TopicFixture:
     """`FaultError` if the document is none."""
     try:
+        _check_fields(document, TOPIC_FIELDS)
         records = tuple(_record_from_json(one) for one in document.get("records", ()))
         partitions, replication = document.get("partitions", 1), document.get("replication", 1)
         config = {str(key): str(value) for key, value in document.get("config", {}).items()}
@@ -127,7 +131,13 @@ def _record_to_json(record: TopicRecord) -> dict[str, Any]:
     }
 
 
+def _check_fields(document: Mapping[str, Any], fields: Collection[str]) -> None:
+    for name in document.keys() - fields:
+        raise ValueError(f"there is no field {name!r}; there are {', '.join(fields)}")
+
+
 def _record_from_json(document: Mapping[str, Any]) -> TopicRecord:
+    _check_fields(document, TopicRecord._fields)
     return TopicRecord(
         _decoded(document.get("value")),
         _decoded(document.get("key")),

@@ -141,7 +141,10 @@ class _Connection(asyncio.Protocol):
         if not page.cancelled() and self._transport is not None:
             if self._deadline is not None and self._deadline.cancelled():
                 self._deadline = asyncio.get_running_loop().call_later(self._listener.seconds, self._transport.abort)
-            self._answer(page.result(), with_body=with_body)
+            error = page.exception()
+            self._answer(_error(HTTPStatus.INTERNAL_SERVER_ERROR) if error else page.result(), with_body=with_body)
+            if error is not None:
+                raise error  # for the event loop's log
 
     def _answer(self, page: Page, *, with_body: bool = True) -> None:
         assert self._transport is not None

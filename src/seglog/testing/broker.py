@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 import tempfile
 import weakref
@@ -23,7 +22,9 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Protocol, Self, Unpack
 
 from seglog.core.quick_imports import without_hypothesis
+from seglog.faults.broker_defaults import TEST_SETTINGS
 from seglog.faults.fault import Fault, error_code
+from seglog.faults.kept_ports import KeptPorts
 from seglog.faults.topic_fixture import TopicFixture, TopicRecord, TopicSpec, topic_fixtures
 from seglog.testing.broker_clock import BrokerClock
 from seglog.testing.broker_error import BrokerError
@@ -32,17 +33,6 @@ from seglog.testing.injected_fault import BrokerFaults, FaultFields, InjectedFau
 __all__ = ["TEST_SETTINGS", "Broker", "BrokerError"]
 
 _LOOPBACK: Final = "127.0.0.1"
-TEST_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "connections.max.idle.ms": "-1",
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "1",
-        "log.segment.delete.delay.ms": "0",
-        "offsets.topic.num.partitions": "1",
-    }
-)
-"""The configuration of a broker for tests: it waits for nothing that a test does not need, and no connection ends
-because the clock was moved."""
 
 
 class Runner(Protocol):
@@ -104,7 +94,7 @@ class Broker:
         self._bootstrap = ""
         self.clock = BrokerClock(self._move)
         self.faults = BrokerFaults(self._inject, self._control)
-        self._kept: socket.socket | None = None
+        self._ports = KeptPorts()
         self._is_temporary = data_dir is None
         self._copy_of = None if copy_of is None else os.fspath(copy_of)
         self._remove: weakref.finalize[..., Broker] | None = None
@@ -147,11 +137,11 @@ class Broker:
         listeners = f"PLAINTEXT://{_LOOPBACK}:{port}"
         settings = {"listeners": listeners, "log.dirs": self.data_dir, **self.settings}
         if sys.platform != "linux":  # elsewhere only one socket is bound to a port at a time
-            self._release_port()
+            self._ports.release()
         try:
             self._bootstrap = self._runner.start(settings, {} if self._bootstrap else self.topics, self.clock.ahead)
         finally:
-            self._release_port()
+            self._ports.release()
         self.is_running = True
 
     def stop(self) -> None:
@@ -308,7 +298,7 @@ class Broker:
             else:
                 self.stop()
         finally:
-            self._release_port()
+            self._ports.release()
             self._bootstrap = ""
             if self._remove is not None:
                 self._remove()
@@ -326,22 +316,8 @@ class Broker:
             raise BrokerError("the broker is paused: resume() it first")
 
     def _keep_port(self) -> None:
-        """Hold the port without listening, so that no other process gets it: clients are refused. The
-        socket is bound and does not listen, which with SO_REUSEADDR leaves room for the broker's own."""
         host, _, port = self._bootstrap.rpartition(":")
-        kept = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            kept.bind((host, int(port)))
-        except OSError:  # a host of the user's own settings; or someone was faster, which start() will say
-            kept.close()
-        else:
-            self._kept = kept
-
-    def _release_port(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        self._ports.keep([(host, int(port))])
 
 
 # Loaded only by a program that makes a broker.

@@ -115,3 +115,4 @@ class ThreadRunner:
             await broker_state.create_missing(self._node, topics)
             self._ready.set()
             await self._stopping.wait()
+            self._control.close()
