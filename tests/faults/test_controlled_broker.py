@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -292,6 +294,24 @@ def test_a_start_that_fails_is_told_and_may_be_tried_again(tmp_path: Path) -> No
             assert served.ask("GET", "/v1/broker")[1]["running"] is False
         assert served.ask("POST", "/v1/start") == (200, {})
     assert serving.process.returncode == 0
+
+
+def test_a_process_ends_while_its_broker_starts_again(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    serving = Serving(tmp_path / "data", "--listen", "127.0.0.1:0", "--node-id", "1", "--cluster", f"sqlite:{store}")
+    with serving as served, closing(sqlite3.connect(store, isolation_level=None)) as other:
+        assert served.ask("POST", "/v1/stop") == (200, {})
+        other.execute("BEGIN EXCLUSIVE")
+        request = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+        request.request("POST", "/v1/start", headers={"Authorization": f"Bearer {served.token}"})
+        assert served.ask("GET", "/v1/broker")[1]["running"] is False
+        serving.process.terminate()
+        with pytest.raises(http.client.RemoteDisconnected):
+            request.getresponse()
+        request.close()
+        assert serving.process.wait(60) == 0
+        assert serving.process.stderr is not None
+        assert serving.process.stderr.read() == ""
 
 
 def test_it_has_the_defaults_of_a_broker_for_tests(tmp_path: Path) -> None:

@@ -91,11 +91,8 @@ class ControlledBroker:
         control is taken."""
         self._make = make
         async with AsyncExitStack() as stack:
-            try:
-                await self._start()
-            except StoreFailedError:
-                if not self._over.is_set():  # else it was told to end while it waited for its metadata store
-                    raise
+            await self._change(self._start)
+            if self._running is None:
                 return None
             stack.push_async_callback(self._change, self._stop)
             pages = ControlPages(self.do, self._token)
@@ -146,8 +143,12 @@ class ControlledBroker:
 
         async def change() -> None:
             async with self._one_at_a_time:
-                for act in acts:
-                    await act()
+                try:
+                    for act in acts:
+                        await act()
+                except StoreFailedError:
+                    if not self._over.is_set():  # else it was told to end while it waited for its metadata store
+                        raise
 
         task = asyncio.get_running_loop().create_task(change())
         self._changes.add(task)
