@@ -41,7 +41,7 @@ format: $(STAMP) ## let ruff put everything into shape
 interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a JDK and mvn)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop and not everything"
 
-interop-all: $(STAMP) ## all runs of other people's clients, with seglog and with Kafka (half an hour); writes the client matrix
+interop-all: $(STAMP) ## all runs of other people's clients, with seglog and with Kafka (half an hour; needs npm and go, too); writes the client matrix
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" --record-clients \
 		tests/interop/test_cl*
 

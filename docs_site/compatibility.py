@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from seglog.broker.apis.unsupported import UnsupportedApis
 from seglog.protocol.apis import APIS, name_of
-from tests.clients.versions import CLIENTS, package_of
+from tests.clients.versions import CLIENTS, Client, package_of
 
 __all__ = ["compatibility"]
 
@@ -20,6 +20,7 @@ _SUBJECTS: Final = {
     "groups": "groups",
     "admin": "admin requests",
     "errors": "errors",
+    "transactions": "transactions",
     "cuts": "cut connections",
     "cluster": "dying brokers",
 }
@@ -65,23 +66,29 @@ def _clients(root: Path) -> Iterator[str]:
     yield "Kafka. A dash is something that the client cannot do with Kafka either."
     yield ""
     subjects = " | ".join(_SUBJECTS.values())
-    yield f"| client | version | {subjects} | codecs | idempotence | static members | cooperative groups |"
-    yield f"|---|---|{'---:|' * len(_SUBJECTS)}---|---|---|---|"
+    abilities = "codecs | idempotence | static members | cooperative groups | KIP-848"
+    yield f"| client | version | {subjects} | {abilities} |"
+    yield f"|---|---|{'---:|' * len(_SUBJECTS)}---|---|---|---|---|"
     for name, client in CLIENTS.items():
         passed = results[name]["passed"]
-        counts = " | ".join(str(passed.get(subject, 0)) for subject in _SUBJECTS)
-        can = " | ".join("yes" if has else "-" for has in (client.idempotent, client.static, client.cooperative))
+        counts = " | ".join(str(passed.get(subject, "-")) for subject in _SUBJECTS)
+        can = " | ".join("yes" if has else "-" for has in _abilities(client))
         codecs = ", ".join(client.codecs)
         yield f"| {package_of(client)} | {results[name]['version']} | {counts} | {codecs} | {can} |"
     yield ""
-    yield "| tool | version | tests passed |"
+    yield "| other clients and tools | version | tests passed |"
     yield "|---|---|---:|"
     for name, found in results.items():
         if name not in CLIENTS:
             tool = "Kafka's command line tools" if name.startswith("tools-") else name
             yield f"| {tool} | {found['version']} | {sum(found['passed'].values())} |"
     yield ""
+    yield "franz-go's own tests of groups and transactions pass in `tests/interop/test_clients_franz_go.py`."
     yield "Spark's Kafka connector reads from and writes to seglog in `tests/interop/test_connector_broker.py`."
+
+
+def _abilities(client: Client) -> tuple[bool, ...]:
+    return client.idempotent, client.static, client.cooperative, client.server_side
 
 
 def _products(root: Path) -> Iterator[str]:

@@ -8,6 +8,8 @@ the last of them ``["done"]``. The jobs (``do``) and what they tell:
 ``member``     group, topic: ``assigned`` partitions, ``read`` and ``committed`` partition, offset; until ``stop``
 ``admin``      op and its arguments: ``result`` value; ``error``; or ``cannot``, where the client has no such call
 ``transact``   topic, commits (true, or false to abort): ``ended`` number, for each transaction of one record
+``relay``      group, source, target, hold: ``relayed`` count, for each transaction of records that it copied with
+               its group's offsets; after ``hold`` records, ``held`` within a transaction; until ``stop``
 
 Errors are told as each client names them. The words ``stop`` and ``go`` on a line of their own are for a job that runs.
 """

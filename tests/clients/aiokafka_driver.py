@@ -139,6 +139,42 @@ class Driver:
         finally:
             await producer.stop()
 
+    async def relay(self, job: Job) -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            job["source"],
+            **self._config,
+            group_id=job["group"],
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            session_timeout_ms=job["session_ms"],
+            heartbeat_interval_ms=job["session_ms"] // 6,
+        )
+        producer = aiokafka.AIOKafkaProducer(**self._config, transactional_id=job["group"])
+        await consumer.start()
+        await producer.start()
+        relayed = 0
+        while not _orders.stop.is_set():
+            found = await consumer.getmany(timeout_ms=100, max_records=20)
+            if not found:
+                continue
+            await producer.begin_transaction()
+            for place, records in found.items():
+                for record in records:
+                    await producer.send(job["target"], record.value, partition=place.partition)
+            offsets = {place: records[-1].offset + 1 for place, records in found.items()}
+            await producer.send_offsets_to_transaction(offsets, job["group"])
+            if relayed >= job.get("hold", sys.maxsize):
+                await producer.flush()
+                say("held")
+                await asyncio.to_thread(_orders.go.wait)
+            await producer.commit_transaction()
+            count = sum(map(len, found.values()))
+            relayed += count
+            say("relayed", count)
+        await producer.stop()
+        await consumer.stop()
+
     async def admin(self, job: Job) -> None:
         admin = admin_module.AIOKafkaAdminClient(**self._config)
         if job["op"] == "delete_group" or (job["op"] == "delete_records" and not hasattr(admin, "delete_records")):
@@ -248,6 +284,8 @@ def _run(job: Callable[[Job], Coroutine[Any, Any, None]]) -> Callable[[Job], Non
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     driver = Driver(sys.argv[1])
-    verbs = {name: _run(getattr(driver, name)) for name in ("produce", "consume", "member", "transact", "admin")}
+    verbs = {
+        name: _run(getattr(driver, name)) for name in ("produce", "consume", "member", "transact", "relay", "admin")
+    }
     say("client", aiokafka.__version__)
     _orders.work(verbs, (errors.KafkaError, asyncio.TimeoutError))

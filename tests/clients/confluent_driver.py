@@ -129,6 +129,40 @@ class Driver:
                 producer.abort_transaction(_SECONDS)
             say("ended", number)
 
+    def relay(self, job: Job) -> None:
+        config: dict[str, Any] = {
+            "group.id": job["group"],
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+        if "protocol" in job:
+            config["group.protocol"] = job["protocol"]
+        else:
+            config |= {"session.timeout.ms": job["session_ms"], "heartbeat.interval.ms": job["session_ms"] // 6}
+        consumer = confluent.Consumer({**self._config, **config})
+        producer = confluent.Producer({**self._config, "transactional.id": job["group"]})
+        producer.init_transactions(_SECONDS)
+        consumer.subscribe([job["source"]])
+        relayed = 0
+        while not _orders.stop.is_set():
+            messages = [message for message in consumer.consume(20, 0.1) if message.error() is None]
+            if not messages:
+                continue
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(job["target"], message.value(), partition=message.partition())
+            offsets = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), _SECONDS)
+            if relayed >= job.get("hold", sys.maxsize):
+                producer.flush(_SECONDS)
+                say("held")
+                _orders.go.wait()
+            producer.commit_transaction(_SECONDS)
+            relayed += len(messages)
+            say("relayed", len(messages))
+        consumer.close()
+
     def admin(self, job: Job) -> None:
         if self._admin is None:
             self._admin = admin_module.AdminClient(self._config)
@@ -202,6 +236,6 @@ def _all(futures: dict[Any, Any]) -> str:
 
 if __name__ == "__main__":
     driver = Driver(sys.argv[1])
-    verbs = {name: getattr(driver, name) for name in ("produce", "consume", "member", "transact", "admin")}
+    verbs = {name: getattr(driver, name) for name in ("produce", "consume", "member", "transact", "relay", "admin")}
     say("client", confluent.version() if callable(confluent.version) else confluent.__version__)
     _orders.work(verbs, (confluent.KafkaException, BufferError))

@@ -121,7 +121,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def _version(name: str) -> str:
-    return version_of(CLIENTS[name]) if name in CLIENTS else OTHERS[name].pins[0].partition("@")[2]
+    return version_of((CLIENTS | OTHERS)[name])
 
 
 def table(results: Mapping[str, Any]) -> str:

@@ -156,6 +156,44 @@ class Driver:
         finally:
             producer.close()
 
+    def relay(self, job: Job) -> None:
+        consumer = kafka.KafkaConsumer(
+            **self._config,
+            group_id=job["group"],
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            session_timeout_ms=job["session_ms"],
+            heartbeat_interval_ms=job["session_ms"] // 6,
+            max_poll_records=20,
+        )
+        consumer.partitions_for_topic(job["source"])  # as in `member`
+        consumer.subscribe([job["source"]])
+        producer = kafka.KafkaProducer(**self._config, transactional_id=job["group"])
+        producer.init_transactions()
+        relayed = 0
+        while not _orders.stop.is_set():
+            found = consumer.poll(timeout_ms=50 if consumer.assignment() else 2_000)
+            if not found:
+                continue
+            producer.begin_transaction()
+            offsets: dict[Any, Any] = {}
+            for place, records in found.items():
+                for record in records:
+                    producer.send(job["target"], record.value, partition=record.partition)
+                offsets[place] = kafka.OffsetAndMetadata(records[-1].offset + 1, "", -1)
+            producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+            if relayed >= job.get("hold", sys.maxsize):
+                producer.flush(_SECONDS)
+                say("held")
+                _orders.go.wait()
+            producer.commit_transaction()
+            count = sum(map(len, found.values()))
+            relayed += count
+            say("relayed", count)
+        producer.close()
+        consumer.close()
+
     def admin(self, job: Job) -> None:
         if self._admin is None:
             self._admin = admin_module.KafkaAdminClient(**self._config)
@@ -268,6 +306,6 @@ _NEEDS = {
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     driver = Driver(sys.argv[1])
-    verbs = {name: getattr(driver, name) for name in ("produce", "consume", "member", "transact", "admin")}
+    verbs = {name: getattr(driver, name) for name in ("produce", "consume", "member", "transact", "relay", "admin")}
     say("client", kafka.__version__)
     _orders.work(verbs, (errors.KafkaError,))

@@ -1,4 +1,5 @@
-// kafkajs: node kafkajs_driver.js BOOTSTRAP. It does the jobs produce and consume of tests/clients/__init__.py.
+// kafkajs: node kafkajs_driver.js BOOTSTRAP. It does the jobs produce, consume, member, transact and
+// relay of tests/clients/__init__.py.
 const { Kafka, logLevel } = require("kafkajs");
 const { version } = require("kafkajs/package.json");
 
@@ -53,16 +54,107 @@ async function consume(job) {
   await consumer.disconnect();
 }
 
-const verbs = { produce, consume };
+async function transact(job) {
+  const producer = kafka.producer({ transactionalId: job.topic, idempotent: true, maxInFlightRequests: 1 });
+  await producer.connect();
+  for (const [number, commit] of job.commits.entries()) {
+    const transaction = await producer.transaction();
+    await transaction.send({ topic: job.topic, messages: [{ value: String(number), partition: 0 }] });
+    await (commit ? transaction.commit() : transaction.abort());
+    say("ended", number);
+  }
+  await producer.disconnect();
+}
+
+// Runs a member of a group until the word "stop"; `more` are what `run` gets.
+async function inGroup(job, topic, more) {
+  const consumer = kafka.consumer({
+    groupId: job.group,
+    maxWaitTimeInMs: 100,
+    sessionTimeout: job.session_ms,
+    heartbeatInterval: Math.min(Math.floor(job.session_ms / 6), 500),
+    rebalanceTimeout: job.poll_ms || 60000,
+  });
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+    say("assigned", [...(payload.memberAssignment[topic] || [])].sort((one, other) => one - other));
+  });
+  await consumer.connect();
+  await consumer.subscribe({ topic, fromBeginning: true });
+  await new Promise((done, fail) => {
+    consumer.on(consumer.events.CRASH, ({ payload }) => {
+      if (!payload.restart) fail(payload.error);
+    });
+    stopped.promise.then(done);
+    consumer.run({ autoCommit: false, ...more(consumer) }).catch(fail);
+  });
+  await consumer.disconnect();
+}
+
+async function member(job) {
+  await inGroup(job, job.topic, (consumer) => ({
+    eachMessage: async ({ topic, partition, message }) => {
+      const offset = Number(message.offset);
+      say("read", partition, offset);
+      if (job.hold === offset) await released.promise;
+      try {
+        await consumer.commitOffsets([{ topic, partition, offset: String(offset + 1) }]);
+        say("committed", partition, offset);
+      } catch (error) {
+        say("not committed", error.type || error.name);
+        throw error;
+      }
+    },
+  }));
+}
+
+async function relay(job) {
+  const producer = kafka.producer({ transactionalId: job.group, idempotent: true, maxInFlightRequests: 1 });
+  await producer.connect();
+  let relayed = 0;
+  await inGroup(job, job.source, () => ({
+    eachBatch: async ({ batch, resolveOffset }) => {
+      const transaction = await producer.transaction();
+      const messages = batch.messages.map(({ value }) => ({ value, partition: batch.partition }));
+      await transaction.send({ topic: job.target, messages });
+      const offset = String(Number(batch.lastOffset()) + 1);
+      const partitions = [{ partition: batch.partition, offset }];
+      await transaction.sendOffsets({ consumerGroupId: job.group, topics: [{ topic: batch.topic, partitions }] });
+      if (relayed >= job.hold) {
+        say("held");
+        await released.promise;
+      }
+      await transaction.commit();
+      resolveOffset(batch.lastOffset());
+      relayed += messages.length;
+      say("relayed", messages.length);
+    },
+  }));
+  await producer.disconnect();
+}
+
+// Promises that the words "stop" and "go" keep, for the job that runs.
+const open = () => {
+  const made = {};
+  made.promise = new Promise((keep) => (made.keep = keep));
+  return made;
+};
+let stopped = open();
+let released = open();
+const verbs = { produce, consume, member, transact, relay };
 say("client", version);
 let before = Promise.resolve();
 const lines = require("readline").createInterface({ input: process.stdin });
 lines.on("line", (line) => {
-  if (line === "stop" || line === "go") return;
+  if (line === "stop") stopped.keep();
+  if (line === "stop" || line === "go") return released.keep();
   const job = JSON.parse(line);
   before = before
     .then(() => verbs[job.do](job))
     .catch((error) => say("error", error.type || error.name, String(error.message).slice(0, 300)))
-    .then(() => say("done"));
+    .then(() => {
+      stopped = open();
+      released = open();
+      say("done");
+    });
 });
 lines.on("close", () => process.exit(0));

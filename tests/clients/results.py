@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.clients.kcat import kcat
-from tests.clients.versions import CLIENTS, version_of
+from tests.clients.versions import CLIENTS, OTHERS, version_of
 
 PATH: Final = Path(__file__).parents[2] / "docs_site" / "clients.json"
 SUBJECTS: Final = {
@@ -22,6 +22,7 @@ SUBJECTS: Final = {
     "test_clients_groups": "groups",
     "test_clients_admin": "admin",
     "test_clients_errors": "errors",
+    "test_clients_transactions": "transactions",
     "test_clients_cuts": "cuts",
     "test_cluster_clients": "cluster",
 }
@@ -37,7 +38,7 @@ def tried(file: str, params: Mapping[str, Any]) -> Tried | None:
     peers = {str(value) for name, value in params.items() if name in ("server", "cluster", "kind")}
     if subject is None or peers - {"ours"}:
         return None
-    if params.get("name") in CLIENTS:
+    if params.get("name") in CLIENTS | OTHERS:
         return params["name"], subject
     if "version" in params:
         return f"tools-{params['version']}", subject
@@ -59,8 +60,8 @@ def record(passed: Iterable[Tried]) -> None:
 
 
 def _version(client: str) -> str:
-    if client in CLIENTS:
-        return version_of(CLIENTS[client])
+    if client in CLIENTS | OTHERS:
+        return version_of((CLIENTS | OTHERS)[client])
     if client.startswith("tools-"):
         return client.removeprefix("tools-")
     said = re.search(r"Version (\S+)", kcat("127.0.0.1:1", "-V"))

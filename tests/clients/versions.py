@@ -6,6 +6,7 @@ that Kafka's jars are in, and are never part of the environment: a program runs 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -16,10 +17,13 @@ from typing import Final, NamedTuple
 from tests.ecosystem.artefacts import npm_modules
 from tests.kafka.jars import CURRENT, PREVIOUS, KafkaVersion, cache_dir, class_path, made_once
 
-__all__ = ["CLIENTS", "OTHERS", "Client", "command", "package_of", "version_of"]
+__all__ = ["CLIENTS", "OTHERS", "Client", "command", "franz_tests", "package_of", "version_of"]
 
 _PIP_SECONDS = 300
+_GO_SECONDS = 600
 _ROOT = Path(__file__).parents[2]
+_KGO: Final = "github.com/twmb/franz-go/pkg/kgo"
+_GO_MOD: Final = Path(__file__).parent / "franz" / "go.mod"
 _JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _ALL_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -33,6 +37,8 @@ class Client(NamedTuple):
     idempotent: bool = True
     static: bool = True
     cooperative: bool = False
+    server_side: bool = False
+    """Whether it has groups that the broker assigns (KIP-848)."""
     cannot: frozenset[str] = frozenset()
 
     @property
@@ -43,7 +49,7 @@ class Client(NamedTuple):
 _OF_KAFKA_PYTHON = ("python-snappy==0.7.3",)
 
 CLIENTS: Final[dict[str, Client]] = {
-    "confluent": Client("confluent", cooperative=True),
+    "confluent": Client("confluent", cooperative=True, server_side=True),
     "confluent-2.0": Client(
         "confluent", ("confluent-kafka==2.0.2",), cooperative=True, cannot=frozenset({"delete_records"})
     ),
@@ -70,14 +76,23 @@ CLIENTS: Final[dict[str, Client]] = {
         static=False,
         cannot=frozenset({"delete_group", "delete_records"}),
     ),
-    f"java-{CURRENT}": Client("java", (CURRENT,), cooperative=True),
-    f"java-{PREVIOUS}": Client("java", (PREVIOUS,), cooperative=True),
+    f"java-{CURRENT}": Client("java", (CURRENT,), cooperative=True, server_side=True),
+    f"java-{PREVIOUS}": Client("java", (PREVIOUS,), cooperative=True, server_side=True),
 }
 
-OTHERS: Final = {"kafkajs": Client("kafkajs", ("kafkajs@2.2.4",))}
+OTHERS: Final[dict[str, Client]] = {
+    "kafkajs": Client("kafkajs", ("kafkajs@2.2.4",), static=False),
+    "franz-go": Client("franz", cooperative=True, server_side=True),
+}
 """Clients that do only a part of the jobs."""
 
-_PACKAGES: Final = {"confluent": "confluent-kafka", "kafka_python": "kafka-python", "aiokafka": "aiokafka"}
+_PACKAGES: Final = {
+    "confluent": "confluent-kafka",
+    "kafka_python": "kafka-python",
+    "aiokafka": "aiokafka",
+    "kafkajs": "kafkajs",
+    "franz": "franz-go",
+}
 
 
 def package_of(client: Client) -> str:
@@ -86,9 +101,15 @@ def package_of(client: Client) -> str:
 
 
 def version_of(client: Client) -> str:
-    """The one that is pinned, else the one that is locked."""
+    """The one that is pinned, required by ``go.mod``, or locked."""
     if client.is_java:
         return client.pins[0]
+    if client.driver == "kafkajs":
+        return client.pins[0].partition("@")[2]
+    if client.driver == "franz":
+        required = re.search(r"^require github\.com/twmb/franz-go v(\S+)$", _GO_MOD.read_text(), re.MULTILINE)
+        assert required is not None
+        return required[1]
     pinned = [pin.partition("==")[2] for pin in client.pins if pin.startswith(f"{package_of(client)}==")]
     locked = re.findall(rf"^{package_of(client)}==(\S+)", (_ROOT / "requirements.lock").read_text(), re.MULTILINE)
     return (pinned or locked)[0]
@@ -104,6 +125,8 @@ def command(client: Client, bootstrap: str) -> tuple[list[str], dict[str, str]]:
         modules = npm_modules(*client.pins) / "node_modules"
         environment = {**os.environ, "NODE_PATH": str(modules), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
         return ["node", "tests/clients/kafkajs_driver.js", bootstrap], environment
+    if client.driver == "franz":
+        return [str(_by_go("driver", "build", ".")), bootstrap], dict(os.environ)
     path = os.pathsep.join(map(str, _installed(client.pins)))
     return (
         [sys.executable, "-m", f"tests.clients.{client.driver}_driver", bootstrap],
@@ -116,6 +139,27 @@ def _installed(pins: tuple[str, ...]) -> list[Path]:
         return []
     name = "+".join(pin.replace("==", "-") for pin in pins)
     return [made_once(cache_dir() / "clients" / name, lambda target: _install(pins, target))]
+
+
+def franz_tests() -> Path:
+    """The program with franz-go's own tests of its client."""
+    return _by_go("tests", "test", "-c", _KGO)
+
+
+def _by_go(name: str, *command: str) -> Path:
+    """A program of the module in ``franz/``. Go fetches the modules of its ``go.mod``, by name and version."""
+    source = _GO_MOD.parent
+    names = ("go.mod", "go.sum", "main.go")
+    digest = hashlib.sha256(b"".join((source / name).read_bytes() for name in names)).hexdigest()[:16]
+
+    def build(target: Path) -> None:
+        verb, *more = command
+        go = ["go", verb, "-o", str(target / name), *more]
+        done = subprocess.run(go, capture_output=True, text=True, timeout=_GO_SECONDS, cwd=source, check=False)
+        if done.returncode:
+            raise RuntimeError(f"go could not build {source}:\n{done.stderr[-2000:]}")
+
+    return made_once(cache_dir() / "clients" / f"franz-{name}-{digest}", build) / name
 
 
 def _install(pins: tuple[str, ...], target: Path) -> None:

@@ -24,6 +24,13 @@ _HERE = Path(__file__).parent
 _numbers = itertools.count()
 # Nobody starts these again: they need not be missed soon, and a controller that was not running for ten seconds must
 # not take their leaders away.
+_QUICK_GROUPS = {
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+}
+"""In groups of KIP-848 the broker says when a member is gone: by default after 45 seconds."""
 _LASTING = {"broker.session.timeout.ms": "60000"}
 
 
@@ -128,7 +135,7 @@ def own_kafka(tmp_path: Path) -> Iterator[KafkaNode]:
 @pytest.fixture(scope="session", params=["ours", pytest.param("kafka", marks=pytest.mark.everything)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Our broker, and Kafka's, which says whether what is wanted of ours is right; use topics of your own."""
-    with Server(request.param, tmp_path_factory.mktemp("server") / "log") as running:
+    with Server(request.param, tmp_path_factory.mktemp("server") / "log", _QUICK_GROUPS) as running:
         yield running
 
 

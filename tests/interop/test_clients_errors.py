@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from tests.clients.choosing import NEW_AND_OLD, names
 from tests.clients.process import ClientProcess, encoded, told
@@ -22,7 +20,6 @@ _NO_TOPIC = {
     "TimeoutException",
 }  # fmt: skip
 _RATE = 400
-_SECONDS = 30
 _TELLING = [("ours", "confluent"), ("ours", "java-4.3.0")]
 
 
@@ -63,22 +60,6 @@ def test_a_record_that_is_too_large_and_a_topic_that_is_not_there(server: Server
             "produce", topic=f"no-{topic_name}", records=[encoded(0, None, b"x")], timeout_ms=timeout_ms
         )
         assert (word, error in _NO_TOPIC) == ("refused", True), error
-
-
-@pytest.mark.parametrize("name", names("java-3.9.1", of=[one for one in CLIENTS if CLIENTS[one].idempotent]))
-def test_transactions_are_committed_and_aborted(server: Server, name: str, topic_name: str) -> None:
-    with ClientProcess(name, server.bootstrap) as client:
-        client.create(topic_name, 1)
-        commits = [True, False, True, True]
-        said = client.run("transact", topic=topic_name, commits=commits)
-        assert said == [["ended", number] for number in range(len(commits))]
-    consumer: Any = Consumer(
-        {"bootstrap.servers": server.bootstrap, "group.id": topic_name, "isolation.level": "read_committed"}
-    )
-    consumer.assign([TopicPartition(topic_name, 0, 0)])
-    values = [consumer.poll(_SECONDS).value() for _ in range(3)]
-    consumer.close()
-    assert values == [b"0", b"2", b"3"]
 
 
 # With Kafka aiokafka 0.8 gives up when the broker is there again and has no leaders yet; ours answers when it has them.

@@ -13,13 +13,15 @@ import pytest
 from tests.clients.choosing import names
 from tests.clients.process import ClientProcess, wait_for
 from tests.clients.servers import Server
-from tests.clients.versions import CLIENTS
+from tests.clients.versions import CLIENTS, OTHERS
 from tests.kafka.jars import CURRENT
 
 _SESSION_MS = 3000
 _PARTITIONS = 4
 _EVERYTHING = pytest.mark.everything
-_PROTOCOLS = [(name, cooperative) for name, client in CLIENTS.items() for cooperative in {False, client.cooperative}]
+_ALL = {**CLIENTS, **OTHERS}
+_PROTOCOLS = [(name, cooperative) for name, client in _ALL.items() for cooperative in {False, client.cooperative}]
+_SERVER_SIDE = [name for name, client in _ALL.items() if client.server_side]
 # What `tests/broker` does not have: an old client's members.
 _TELLING = [("aiokafka-0.8", False)]
 _DROPPED = {
@@ -138,7 +140,7 @@ def test_members_come_die_stall_and_come_back(group: Callable[[str], Group], nam
     assert all(last.offsets("read", partition) == list(range(20, 25)) for partition in range(_PARTITIONS))
 
 
-@pytest.mark.parametrize("name", ["confluent", f"java-{CURRENT}"])
+@pytest.mark.parametrize("name", names("confluent", f"java-{CURRENT}", of=_SERVER_SIDE))
 def test_group_changes_its_protocol_while_members_stay(group: Callable[[str], Group], name: str) -> None:
     """KIP-848: the broker assigns. A classic member joins, and has everything when the others have left."""
     all_ = group(name)
@@ -160,7 +162,7 @@ def test_group_changes_its_protocol_while_members_stay(group: Callable[[str], Gr
     assert all_.committed() == {str(partition): 15 for partition in range(_PARTITIONS)}
 
 
-@pytest.mark.parametrize("name", names("confluent-2.0"))
+@pytest.mark.parametrize("name", names("confluent-2.0", of=_ALL))
 def test_commits_while_a_group_is_rebalanced(group: Callable[[str], Group], name: str) -> None:
     all_ = group(name)
     all_.produce(0, 1)
@@ -195,7 +197,7 @@ def test_a_commit_of_a_member_that_is_out(group: Callable[[str], Group], name: s
     assert all_.committed() == {str(partition): 5 for partition in range(_PARTITIONS)}
 
 
-@pytest.mark.parametrize("name", names(of=[name for name, client in CLIENTS.items() if client.static]))
+@pytest.mark.parametrize("name", names(of=[name for name, client in _ALL.items() if client.static]))
 def test_a_static_member_is_back_before_its_session_is_over(group: Callable[[str], Group], name: str) -> None:
     all_ = group(name)
     first, second = (all_.join(instance=instance, session_ms=20_000) for instance in ("one", "two"))

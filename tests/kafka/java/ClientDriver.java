@@ -81,6 +81,7 @@ public final class ClientDriver {
                 case "consume" -> consume(job);
                 case "member" -> member(job);
                 case "transact" -> transact(job);
+                case "relay" -> relay(job);
                 case "admin" -> admin(job);
                 default -> throw new IllegalArgumentException("unknown job " + job);
             }
@@ -195,6 +196,52 @@ public final class ClientDriver {
                     producer.abortTransaction();
                 }
                 say("ended", number++);
+            }
+        }
+    }
+
+    private void relay(JsonNode job) throws InterruptedException {
+        Properties reading = config();
+        reading.put("group.id", job.get("group").asText());
+        reading.put("auto.offset.reset", "earliest");
+        reading.put("isolation.level", "read_committed");
+        reading.put("max.poll.records", "20");
+        if (job.has("protocol")) {
+            reading.put("group.protocol", job.get("protocol").asText());
+        } else {
+            reading.put("session.timeout.ms", job.get("session_ms").asText());
+            reading.put("heartbeat.interval.ms", Integer.toString(job.get("session_ms").asInt() / 6));
+        }
+        Properties writing = config();
+        writing.put("transactional.id", job.get("group").asText());
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(reading);
+                KafkaProducer<byte[], byte[]> producer =
+                        new KafkaProducer<>(writing, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            consumer.subscribe(List.of(job.get("source").asText()));
+            int relayed = 0;
+            while (stop.getCount() > 0) {
+                var found = consumer.poll(SHORT);
+                if (found.isEmpty()) {
+                    continue;
+                }
+                producer.beginTransaction();
+                Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+                for (ConsumerRecord<byte[], byte[]> record : found) {
+                    producer.send(new ProducerRecord<>(
+                            job.get("target").asText(), record.partition(), null, record.value()));
+                    offsets.put(new TopicPartition(record.topic(), record.partition()),
+                            new OffsetAndMetadata(record.offset() + 1));
+                }
+                producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+                if (relayed >= job.path("hold").asInt(Integer.MAX_VALUE)) {
+                    producer.flush();
+                    say("held");
+                    go.await();
+                }
+                producer.commitTransaction();
+                relayed += found.count();
+                say("relayed", found.count());
             }
         }
     }
