@@ -43,12 +43,13 @@ def _parse(text: str) -> HostPort:
     return HostPort(host, int(port))
 
 
-def connect(addresses: Sequence[HostPort], timeout: float) -> socket.socket:
-    """A connection to the first broker that accepts one. `BrokerUnavailableError`, with all reasons, if none does."""
+def connect(addresses: Sequence[HostPort], timeout: float) -> tuple[socket.socket, HostPort]:
+    """A connection to the first broker that accepts one, and which that is. `BrokerUnavailableError`, with all reasons,
+    if none does."""
     reasons = []
     for address in addresses:
         try:
-            return socket.create_connection(address, timeout=timeout)
+            return socket.create_connection(address, timeout=timeout), address
         except OSError as error:
             reasons.append(f"{address}: {error.strerror or error}")
     raise BrokerUnavailableError(f"no broker answers at {', '.join(reasons)}")

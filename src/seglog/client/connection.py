@@ -1,10 +1,13 @@
 """A blocking connection to one broker: requests by our own protocol code, each in the newest version of both sides.
 
-Several requests may be under way; a broker answers them in their order.
+Several requests may be under way; a broker answers them in their order. TLS comes first, then ApiVersions, then SASL;
+a session of SASL that ends is renewed between two requests (KIP-368).
 """
 
 from __future__ import annotations
 
+import math
+import random
 import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from seglog.client.bootstrap import HostPort, connect
 from seglog.client.client_config import ClientConfig
+from seglog.client.security.references import Secrets
+from seglog.core.clock import Clock, SystemClock
 from seglog.core.error_codes import error_name
 from seglog.core.errors import BrokerUnavailableError, InvalidRequestError, RequestFailedError
 from seglog.protocol.apis import APIS, ApiKey
@@ -27,7 +32,8 @@ _MAX_ANSWER: Final = 1 << 30
 _GROWTH: Final = 16 << 20
 """A response's buffer grows by this much, so that a false size costs no memory before the bytes arrive."""
 _MAX_ELEMENTS: Final = 10_000_000
-_RECEIVE_BUFFER: Final = 1 << 20
+_TLS_ALERT: Final = b"\x15\x03"
+"""The first bytes of a TLS server's answer to anything but TLS."""
 
 
 class _PendingAnswer(NamedTuple):
@@ -39,28 +45,47 @@ class _PendingAnswer(NamedTuple):
 class BrokerConnection:
     """A connection to the first of ``addresses`` that accepts one. A request blocks up to ``config.timeout`` seconds.
 
-    Raises `BrokerUnavailableError` if the broker is not reached, closes the connection or is silent, and
-    `RequestFailedError` if it refuses. Both name the broker. Invariant: answers arrive in the order of requests.
+    Raises `BrokerUnavailableError` if the broker is not reached, closes the connection or is silent,
+    `AuthenticationFailedError` if it or the client refuses the other's certificate or credentials, and another
+    `RequestFailedError` if it refuses a request. All name the broker. References to secrets are resolved at the start
+    and for each new session: `InvalidConfigError` if one has no value. Invariant: answers arrive in the order of
+    requests.
     """
 
-    def __init__(self, addresses: Sequence[HostPort], config: ClientConfig) -> None:
-        self._name = ",".join(map(str, addresses))
+    def __init__(self, addresses: Sequence[HostPort], config: ClientConfig, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = SystemClock() if clock is None else clock
         self._client_id = config.client_id.encode()
         self._number = 0
         self._pending: deque[_PendingAnswer] = deque()
+        self._early: deque[Message] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
-        self._socket = connect(addresses, config.connect_timeout)
+        self._answers = 0
+        self._session_end = math.inf
+        self._socket, address = connect(addresses, config.connect_timeout)
+        self._name = str(address)
         try:
-            self._socket.settimeout(config.timeout)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            for option, size in (
+                (socket.SO_RCVBUF, config.receive_buffer_bytes),
+                (socket.SO_SNDBUF, config.send_buffer_bytes),
+            ):
+                if size >= 0:
+                    self._socket.setsockopt(socket.SOL_SOCKET, option, size)
+            if config.security.uses_tls:
+                from seglog.client.security.tls import secure  # OpenSSL takes long to load
+
+                self._socket = secure(self._socket, address, config.security, Secrets())
+            self._socket.settimeout(config.timeout)
             self._send(ApiKey.API_VERSIONS, 0, {})
-            answer = self.receive()
+            answer = self._receive()
             check_answer(answer.error_code, f"{self._name}: ApiVersions")
+            self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+            if config.security.uses_sasl:
+                self._authenticate()
         except BaseException:
             self.close()
             raise
-        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def __str__(self) -> str:
         return self._name
@@ -73,17 +98,23 @@ class BrokerConnection:
 
         ``contents`` has the fields of every version that may be used; so has the answer.
         """
-        if self._pending:
-            raise RuntimeError(f"{self._name}: {self._pending[0].key.name} is not answered yet")
+        if self._pending or self._early:
+            raise RuntimeError(f"{self._name}: a request is not answered yet")
         self.send(key, contents)
         return self.receive()
 
     def send(self, key: ApiKey, contents: Mapping[str, Any]) -> None:
         """Send a request whose answer `receive` will return after those of the requests before it."""
-        version = self.version(key)
-        if version is None:
-            raise RequestFailedError(f"{self._name}: the broker has no {key.name} that is known here")
+        version = self._version(key)
+        if self._clock.monotonic() >= self._session_end:
+            while self._pending:
+                self._early.append(self._receive())
+            self._authenticate()
         self._send(key, version, contents)
+
+    def receive(self) -> Message:
+        """Wait for the answer to the oldest request that has none."""
+        return self._early.popleft() if self._early else self._receive()
 
     def has(self, key: ApiKey) -> bool:
         """Whether the broker serves the API in a version that is known here."""
@@ -97,6 +128,24 @@ class BrokerConnection:
         version: int = min(ours.high, theirs[1])
         return version if version >= max(ours.low, theirs[0]) else None
 
+    def _version(self, key: ApiKey) -> int:
+        version = self.version(key)
+        if version is None:
+            raise RequestFailedError(f"{self._name}: the broker has no {key.name} that is known here")
+        return version
+
+    def _authenticate(self) -> None:
+        from seglog.client.security.sasl import authenticate
+
+        lifetime = authenticate(self._ask_at_once, self._name, self._config.security, Secrets())
+        # As Kafka's clients, which do not all come back at the same moment.
+        part = random.uniform(0.85, 0.95)
+        self._session_end = math.inf if lifetime is None else self._clock.monotonic() + lifetime * part
+
+    def _ask_at_once(self, key: ApiKey, contents: Mapping[str, Any]) -> Message:
+        self._send(key, self._version(key), contents)
+        return self._receive()
+
     def _send(self, key: ApiKey, version: int, contents: Mapping[str, Any]) -> None:
         self._number += 1
         head = _HEADER.pack(key, version, self._number, len(self._client_id)) + self._client_id
@@ -109,11 +158,13 @@ class BrokerConnection:
             raise self._unavailable(key, error) from error
         self._pending.append(_PendingAnswer(self._number, key, version))
 
-    def receive(self) -> Message:
-        """Wait for the answer to the oldest request that has none."""
+    def _receive(self) -> Message:
         number, key, version = self._pending.popleft()
         try:
-            (size,) = _SIZE.unpack(self._read(_SIZE.size))
+            head = self._read(_SIZE.size)
+            if head.startswith(_TLS_ALERT):
+                raise RequestFailedError(f"{self._name}: the listener speaks TLS: set security.protocol")
+            (size,) = _SIZE.unpack(head)
             if not 4 <= size <= _MAX_ANSWER:
                 raise RequestFailedError(f"{self._name}: a response of {size} bytes: this is not a Kafka broker")
             data = self._read(size)
@@ -121,6 +172,7 @@ class BrokerConnection:
             raise self._unavailable(key, error) from error
         if _SIZE.unpack_from(data)[0] != number:
             raise RequestFailedError(f"{self._name}: a response to another request: this is not a Kafka broker")
+        self._answers += 1
         api = APIS[key]
         start = 5 if key != ApiKey.API_VERSIONS and version >= api.flexible else 4
         newest = response_class(key, api.high)
@@ -129,8 +181,21 @@ class BrokerConnection:
         except InvalidRequestError as error:
             raise RequestFailedError(f"{self._name}: {key.name}: a response that cannot be decoded: {error}") from error
 
-    def _unavailable(self, key: ApiKey, error: OSError) -> BrokerUnavailableError:
+    def _unavailable(self, key: ApiKey, error: OSError) -> RequestFailedError:
+        if self._config.security.uses_tls and not self._answers:
+            from seglog.client.security.tls import explain
+
+            return explain(error, self._name, self._config.security)
         return BrokerUnavailableError(f"{self._name}: {key.name}: {error.strerror or error}")
+
+    def _hint(self) -> str:
+        """What may be the reason if a broker closes a new connection."""
+        security = self._config.security
+        if not self._answers and not security.uses_tls:
+            return "; if its listener speaks TLS, set security.protocol"
+        if self._answers == 1 and not security.uses_sasl:
+            return "; if its listener has SASL, set security.protocol"
+        return ""
 
     def _read(self, size: int) -> bytearray:
         data, filled = bytearray(min(size, _GROWTH)), 0
@@ -140,7 +205,7 @@ class BrokerConnection:
             with memoryview(data) as view:
                 count = self._socket.recv_into(view[filled:])
             if not count:
-                raise BrokerUnavailableError(f"{self._name}: the broker has closed the connection")
+                raise BrokerUnavailableError(f"{self._name}: the broker has closed the connection{self._hint()}")
             filled += count
         return data
 

@@ -277,3 +277,9 @@ class BrokerUnavailableError(RequestFailedError):
     """A broker cannot be reached, closed the connection, or is silent. Another broker may answer."""
 
     retriable = True
+
+
+class AuthenticationFailedError(RequestFailedError):
+    """Broker and client do not accept each other: by a password, token or certificate. The next try would fail too."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED

@@ -13,6 +13,8 @@ import os
 import stat as stat_module
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
 from seglog.core.descriptors import with_descriptors
@@ -444,6 +446,24 @@ def remove_tree(fs: Fs, path: str) -> None:
         else:
             fs.unlink(child)
     fs.rmdir(path)
+
+
+@contextmanager
+def unnamed_file(data: bytes) -> Iterator[str]:
+    """The path of a file that no other process finds, and that is gone afterwards: in memory if the system can, else on
+    the disk. For a library that only takes paths."""
+    if sys.platform == "linux":
+        fd = os.memfd_create("seglog")
+    else:
+        import tempfile  # takes long to load
+
+        fd, path = tempfile.mkstemp()
+        os.unlink(path)
+    try:
+        _pwrite(fd, data, 0, "a file in memory")
+        yield f"/dev/fd/{fd}"
+    finally:
+        os.close(fd)
 
 
 def _open(path: str, flags: int) -> int:

@@ -97,7 +97,7 @@ class Cluster:
         return str(self._settings.get("security.protocol", "plaintext")).lower() == "plaintext"
 
     def _client(self, kind: Callable[[Mapping[str, object]], Any], settings: Mapping[str, object]) -> Any:
-        connect(self._addresses, self.timeout).close()
+        connect(self._addresses, self.timeout)[0].close()
         try:
             return kind({"log_level": 0, "error_cb": self._note, **settings, **self._settings})
         except self.kafka.KafkaException as error:

@@ -238,8 +238,8 @@ class SecurityConfig:
                 f"sasl.jaas.config names the login module {found.module}, but {self.sasl_mechanism} needs {module}"
             )
         for number, name in enumerate(found.options, 1):
-            is_extension = self.sasl_mechanism == OAUTHBEARER and name.startswith(EXTENSION)
-            if name not in _JAAS_OPTIONS[self.sasl_mechanism] and not is_extension:
+            is_other = self.sasl_mechanism == OAUTHBEARER and _is_oauth_option(name)
+            if name not in _JAAS_OPTIONS[self.sasl_mechanism] and not is_other:
                 known = ", ".join(sorted(_JAAS_OPTIONS[self.sasl_mechanism]))
                 raise InvalidConfigError(
                     f"sasl.jaas.config: option {number} is none of {self.sasl_mechanism}'s, which are {known}"
@@ -252,6 +252,11 @@ class SecurityConfig:
 
 SECURITY_SETTINGS: Final[dict[str, Setting]] = settings_of(SecurityConfig)
 PLAINTEXT: Final = SecurityConfig()
+
+
+def _is_oauth_option(name: str) -> bool:
+    """Extensions of SASL, and the options of TLS to the token endpoint."""
+    return name.startswith(EXTENSION) or (name.startswith("ssl.") and name in SECURITY_SETTINGS)
 
 
 def check_endpoint(url: str) -> None:

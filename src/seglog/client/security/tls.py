@@ -1,0 +1,183 @@
+"""TLS to a broker: the context from ``ssl.*`` options, the handshake, and the meaning of its errors.
+
+Trust is Java's: a certificate in the trust store is trusted whether it is a root or not
+(``DefaultSslEngineFactory.java``). Key material given as text goes to OpenSSL through a file without a name.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Final
+
+from seglog.client.bootstrap import HostPort
+from seglog.client.security import pem
+from seglog.client.security.cipher_suites import TLS_1_2_SUITES, TLS_1_3_SUITES
+from seglog.client.security.references import Secrets
+from seglog.client.security.security_config import TLS_1_2, TLS_1_3, SecurityConfig, not_pem
+from seglog.core.errors import (
+    AuthenticationFailedError,
+    BrokerUnavailableError,
+    InvalidConfigError,
+    RequestFailedError,
+)
+from seglog.core.fs import unnamed_file
+
+_MISMATCHES: Final = frozenset({62, 64})
+"""``X509_V_ERR_HOSTNAME_MISMATCH``, ``X509_V_ERR_IP_ADDRESS_MISMATCH``."""
+_TIMES: Final = frozenset({9, 10})
+"""A certificate that is not valid yet, or no longer."""
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+_CLIENT_ALERTS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
+"""Parts of the names of alerts about a client's certificate."""
+
+
+def secure(plain: socket.socket, address: HostPort, config: SecurityConfig, secrets: Secrets) -> ssl.SSLSocket:
+    """Shake hands over a new connection, which is then closed with the returned one.
+
+    Raises `InvalidConfigError` if the stores cannot be used, and what `explain` returns.
+    """
+    context = tls_context(config, secrets)
+    try:
+        secured = context.wrap_socket(plain, server_hostname=address.host)
+    except OSError as error:
+        raise explain(error, str(address), config) from error
+    if config.ssl_cipher_suites and (used := secured.cipher()) is not None:
+        names = {TLS_1_2_SUITES.get(name, name) for name in config.ssl_cipher_suites}
+        if used[0] not in names:  # OpenSSL lets nobody choose among those of TLS 1.3
+            secured.close()
+            raise RequestFailedError(f"{address}: TLS: the broker chose {used[0]}, which ssl.cipher.suites excludes")
+    return secured
+
+
+def tls_context(config: SecurityConfig, secrets: Secrets) -> ssl.SSLContext:
+    """Read stores and passwords anew. `InvalidConfigError` names the option and file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _set_versions(context, config)
+    _trust(context, config, secrets)
+    _identify(context, config, secrets)
+    return context
+
+
+def explain(error: OSError, name: str, config: SecurityConfig) -> RequestFailedError:
+    """The error of a handshake, or of the first bytes after it: then a broker refuses a certificate in TLS 1.3."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        hint = "the CA in ssl.truststore.location must have signed it"
+        if error.verify_code in _MISMATCHES:
+            hint = "ssl.endpoint.identification.algorithm requires the host name in the certificate"
+        elif error.verify_code in _TIMES:
+            hint = "it, or the certificate of its CA, must be renewed"
+        return AuthenticationFailedError(
+            f"{name}: TLS: its certificate is refused: {error.verify_message.rstrip('.')}; {hint}"
+        )
+    reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
+    if reason in _NO_TLS:
+        return RequestFailedError(f"{name}: the listener does not speak TLS: check security.protocol")
+    if "ALERT" in reason and any(part in reason for part in _CLIENT_ALERTS):
+        has_key = config.ssl_keystore_location or config.ssl_keystore_key
+        hint = "refuses the client's certificate" if has_key else "asks for a certificate of the client"
+        return AuthenticationFailedError(f"{name}: TLS: the broker {hint} ({_words(reason)}); check ssl.keystore.*")
+    if "ALERT" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+        return RequestFailedError(
+            f"{name}: TLS: no common version or cipher suite ({_words(reason)}); check ssl.enabled.protocols and "
+            "ssl.cipher.suites"
+        )
+    text = _words(reason) or error.strerror or str(error) or type(error).__name__
+    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+        text += "; if its listener does not speak TLS, change security.protocol"
+    return BrokerUnavailableError(f"{name}: TLS: {text}")
+
+
+def _words(reason: str) -> str:
+    """OpenSSL's name of a reason without what is the same in all.
+
+    >>> _words("TLSV13_ALERT_CERTIFICATE_REQUIRED")
+    'certificate required'
+    """
+    return reason.rpartition("ALERT_")[2].replace("_", " ").lower()
+
+
+def _set_versions(context: ssl.SSLContext, config: SecurityConfig) -> None:
+    versions = set(config.ssl_enabled_protocols)
+    if config.ssl_protocol == TLS_1_2:
+        versions.discard(TLS_1_3)
+    suites = config.ssl_cipher_suites
+    if suites:
+        versions -= set() if suites.intersection(TLS_1_3_SUITES) else {TLS_1_3}
+        old = [TLS_1_2_SUITES[name] for name in TLS_1_2_SUITES if name in suites]
+        if old:
+            context.set_ciphers(":".join(old))
+        else:
+            versions.discard(TLS_1_2)
+    if not versions:
+        raise InvalidConfigError("ssl.enabled.protocols, ssl.protocol and ssl.cipher.suites leave no version of TLS")
+    found = [{TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}[version] for version in versions]
+    context.minimum_version, context.maximum_version = min(found), max(found)
+
+
+def _trust(context: ssl.SSLContext, config: SecurityConfig, secrets: Secrets) -> None:
+    if config.ssl_truststore_location is not None:
+        name = "ssl.truststore.location"
+        path = secrets.resolve(name, config.ssl_truststore_location)
+        text = _store(name, "truststore", path, secrets)
+        name = f"{name}: {path}"
+    elif config.ssl_truststore_certificates is not None:
+        name = "ssl.truststore.certificates"
+        text = secrets.resolve(name, config.ssl_truststore_certificates)
+    else:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(cadata=pem.certificates(text))
+    except (ValueError, ssl.SSLError) as error:
+        raise InvalidConfigError(f"{name}: {_why(error)}") from None
+
+
+def _identify(context: ssl.SSLContext, config: SecurityConfig, secrets: Secrets) -> None:
+    if config.ssl_keystore_location is not None:
+        name = "ssl.keystore.location"
+        path = secrets.resolve(name, config.ssl_keystore_location)
+        chain = key = _store(name, "keystore", path, secrets)
+        name = f"{name}: {path}"
+    elif config.ssl_keystore_key is not None and config.ssl_keystore_certificate_chain is not None:
+        name = "ssl.keystore.certificate.chain and ssl.keystore.key"
+        chain = secrets.resolve("ssl.keystore.certificate.chain", config.ssl_keystore_certificate_chain)
+        key = secrets.resolve("ssl.keystore.key", config.ssl_keystore_key)
+    else:
+        return
+    given = config.ssl_key_password
+    password = None if given is None else secrets.resolve("ssl.key.password", given)
+
+    def ask() -> str:
+        if password is None:  # OpenSSL would ask on the terminal
+            raise InvalidConfigError(f"{name}: the private key is encrypted: set ssl.key.password")
+        return password
+
+    try:
+        with (
+            unnamed_file(pem.certificates(chain).encode()) as chain_path,
+            unnamed_file(pem.private_key(key).encode()) as key_path,
+        ):
+            context.load_cert_chain(chain_path, key_path, password=ask)
+    except (ValueError, ssl.SSLError) as error:
+        if isinstance(error, InvalidConfigError):
+            raise
+        raise InvalidConfigError(f"{name}: {_why(error)}") from None
+
+
+def _store(name: str, kind: str, path: str, secrets: Secrets) -> str:
+    data = secrets.read(name, path)
+    found = pem.store_type(data)
+    if found is not None:
+        raise not_pem(kind, found, path)
+    return data.decode("utf-8", "replace")
+
+
+def _why(error: ValueError | ssl.SSLError) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return str(error)
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the private key does not belong to the first certificate"
+    return "OpenSSL cannot read it; if the private key is encrypted, ssl.key.password may be wrong"
