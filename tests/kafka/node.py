@@ -122,11 +122,15 @@ class KafkaNode(JavaServer):
             "log.cleaner.dedupe.buffer.size": str(4 << 20),
         }
 
+    def format_options(self) -> list[str]:
+        """More words for the command that formats the directory."""
+        return []
+
     def format(self, config: Path) -> None:
         """Make the directory that the broker needs at its first start."""
         who = ["--initial-controllers", self._controllers] if self._controllers else ["--standalone"]
         command = ["java", *JVM_OPTIONS, "-cp", class_path(CURRENT), "kafka.tools.StorageTool"]
-        command += ["format", *who, "-t", self._cluster_id, "-c", str(config)]
+        command += ["format", *who, "-t", self._cluster_id, "-c", str(config), *self.format_options()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False)
         if done.returncode:
             raise RuntimeError(f"StorageTool format failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")

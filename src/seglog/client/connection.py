@@ -155,7 +155,7 @@ class BrokerConnection:
         try:
             self._socket.sendall(_SIZE.pack(len(head) + len(body)) + head + body)
         except OSError as error:
-            raise self._unavailable(key, error) from error
+            raise self._unavailable(key, self._refusal() or error) from error
         self._pending.append(_PendingAnswer(self._number, key, version))
 
     def _receive(self) -> Message:
@@ -186,7 +186,19 @@ class BrokerConnection:
             from seglog.client.security.tls import explain
 
             return explain(error, self._name, self._config.security)
-        return BrokerUnavailableError(f"{self._name}: {key.name}: {error.strerror or error}")
+        hint = self._hint() if isinstance(error, ConnectionError) else ""
+        return BrokerUnavailableError(f"{self._name}: {key.name}: {error.strerror or error}{hint}")
+
+    def _refusal(self) -> OSError | None:
+        """Why a broker closed a new connection: in TLS 1.3 it refuses a certificate after the handshake, and its alert
+        may come while the first request is sent."""
+        if self._answers or not self._config.security.uses_tls:
+            return None
+        try:
+            self._socket.recv(1)
+        except OSError as error:
+            return error
+        return None
 
     def _hint(self) -> str:
         """What may be the reason if a broker closes a new connection."""

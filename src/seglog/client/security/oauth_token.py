@@ -141,8 +141,8 @@ def _ask(endpoint: Endpoint, config: SecurityConfig, tls: SecurityConfig, secret
         connection.connect()
         connection.sock.settimeout(config.sasl_login_read_timeout_ms / 1000 or None)
         connection.request("POST", path, urlencode(form), headers)
-        response = connection.getresponse()
-        body = response.read(_MOST_BYTES + 1)
+        with connection.getresponse() as response:
+            body = response.read(_MOST_BYTES + 1)
     except OSError as error:
         raise explain(error, what, tls) from error
     except HTTPException as error:

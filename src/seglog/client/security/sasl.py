@@ -12,7 +12,7 @@ from typing import Any, Final
 from seglog.client.security.oauth_token import TOKENS, TokenCache
 from seglog.client.security.references import Secrets, is_reference
 from seglog.client.security.scram import new_nonce, scram
-from seglog.client.security.security_config import EXTENSION, OAUTHBEARER, PLAIN, SecurityConfig
+from seglog.client.security.security_config import EXTENSION, OAUTHBEARER, PLAIN, SCRAM_SHA_512, SecurityConfig
 from seglog.core.error_codes import ErrorCode, error_name
 from seglog.core.errors import AuthenticationFailedError, InvalidConfigError
 from seglog.protocol.apis import ApiKey
@@ -76,9 +76,9 @@ def _mechanism(config: SecurityConfig, secrets: Secrets, tokens: TokenCache) -> 
         raise InvalidConfigError(f"{_JAAS}: the name or the password is empty once its references are resolved")
     if config.sasl_mechanism == PLAIN:
         return plain(user, password)
-    assert config.sasl_mechanism is not None
+    digest = "sha512" if config.sasl_mechanism == SCRAM_SHA_512 else "sha256"
     is_token = options.get("tokenauth", "").lower() == "true"
-    return scram(config.sasl_mechanism, user, password, new_nonce(), is_token=is_token)
+    return scram(digest, user, password, new_nonce(), is_token=is_token)
 
 
 def _options(config: SecurityConfig, secrets: Secrets) -> Mapping[str, str]:

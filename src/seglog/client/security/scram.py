@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding, as Kafka has them (KIP-84).
+"""SCRAM (RFC 5802, RFC 7677) without channel binding, as Kafka has it (KIP-84).
 
 Names and passwords are UTF-8 as given: Kafka does not normalize them (``ScramFormatter.java``).
 """
@@ -11,12 +11,9 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Final
 
-from seglog.client.security.security_config import SCRAM_SHA_256, SCRAM_SHA_512
-
-_DIGESTS: Final[Mapping[str, str]] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 _LEAST_ITERATIONS: Final = 4096
 _MOST_ITERATIONS: Final = 1_000_000
 """About half a second. A broker that asks for more could keep every client busy; Kafka's limit is 16384."""
@@ -30,13 +27,13 @@ def new_nonce() -> str:
 
 
 def scram(
-    mechanism: str, user: str, password: str, nonce: str, *, is_token: bool = False
+    digest: str, user: str, password: str, nonce: str, *, is_token: bool = False
 ) -> Generator[bytes, bytes, None]:
     """Yields the client's messages and takes the broker's; ends when the broker has proved that it knows the password.
 
-    ValueError says why the broker is not trusted. ``is_token``: user and password are a delegation token (KIP-48).
+    ``digest`` is a name of `hashlib`. ValueError says why the broker is not trusted. ``is_token``: user and password
+    are a delegation token (KIP-48).
     """
-    digest = _DIGESTS[mechanism]
     name = user.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}" + (",tokenauth=true" if is_token else "")
     answer = _text((yield (_HEADER + first).encode()))

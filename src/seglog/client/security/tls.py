@@ -75,14 +75,16 @@ def explain(error: OSError, name: str, config: SecurityConfig) -> RequestFailedE
     reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
     if reason in _NO_TLS:
         return RequestFailedError(f"{name}: the listener does not speak TLS: check security.protocol")
+    has_key = config.ssl_keystore_location or config.ssl_keystore_key
     if "ALERT" in reason and any(part in reason for part in _CLIENT_ALERTS):
-        has_key = config.ssl_keystore_location or config.ssl_keystore_key
         hint = "refuses the client's certificate" if has_key else "asks for a certificate of the client"
         return AuthenticationFailedError(f"{name}: TLS: the broker {hint} ({_words(reason)}); check ssl.keystore.*")
     if "ALERT" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+        # OpenSSL's servers answer so in TLS 1.2 if the client has no certificate.
+        hint = "" if has_key else ", or the broker asks for a certificate of the client; check ssl.keystore.*"
         return RequestFailedError(
             f"{name}: TLS: no common version or cipher suite ({_words(reason)}); check ssl.enabled.protocols and "
-            "ssl.cipher.suites"
+            f"ssl.cipher.suites{hint}"
         )
     text = _words(reason) or error.strerror or str(error) or type(error).__name__
     if isinstance(error, ssl.SSLEOFError | ConnectionError):
