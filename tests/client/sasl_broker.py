@@ -41,6 +41,7 @@ class SaslBroker(Service):
         self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept)
+        self._open: list[socket.socket] = []
 
     @property
     def address(self) -> HostPort:
@@ -51,6 +52,9 @@ class SaslBroker(Service):
 
     def leave(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
+        for one in self._open:
+            with contextlib.suppress(OSError):  # most are closed; a test that failed leaves one
+                socket.socket.shutdown(one, socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
 
@@ -68,6 +72,7 @@ class SaslBroker(Service):
         """Until the client closes the connection, which ends every read with an error or an empty one."""
         with contextlib.suppress(OSError), accepted:
             connection = accepted if self._tls is None else self._tls.wrap_socket(accepted, server_side=True)
+            self._open.append(connection)
             with connection, connection.makefile("rb") as stream:
                 while head := stream.read(_SIZE.size):
                     (size,) = _SIZE.unpack(head)

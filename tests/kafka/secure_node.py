@@ -1,4 +1,4 @@
-"""A Kafka 4.3.0 with a listener for each way to secure one."""
+"""A Kafka 4.3.0 with a listener for each way to secure one, and a Kafka 2.8.2 with SASL PLAIN."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from tests.kafka.node import KafkaNode
+from tests.kafka.zk_node import ZkKafkaNode
 from tests.kit.certificates import Authority
 from tests.kit.ports import free_port
 
-__all__ = ["LISTENERS", "MECHANISMS", "PASSWORD", "SESSION_MS", "USER", "SecureKafkaNode"]
+__all__ = ["LISTENERS", "MECHANISMS", "PASSWORD", "SESSION_MS", "USER", "OldSecureKafkaNode", "SecureKafkaNode"]
 
 USER: Final = "alice"
 PASSWORD: Final = "alice-secret"
@@ -90,3 +91,22 @@ class SecureKafkaNode(KafkaNode):
             for mechanism in mechanisms
             for word in ("--add-scram", f"{mechanism}=[name={USER},password={PASSWORD}]")
         ]
+
+
+class OldSecureKafkaNode(ZkKafkaNode):
+    """``secured`` is `host:port` of a second listener."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(data_dir)
+        self.secured = f"127.0.0.1:{free_port()}"
+
+    def settings(self) -> dict[str, str]:
+        settings = super().settings()
+        listeners = f"{settings['listeners']},SASL_PLAINTEXT://{self.secured}"
+        return {
+            **settings,
+            "listeners": listeners,
+            "advertised.listeners": listeners,
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": _LOGIN_MODULES["PLAIN"],
+        }
