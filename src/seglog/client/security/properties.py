@@ -30,19 +30,17 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> list[str]:
     lines: list[str] = []
-    is_continued = False
+    begun = ""
     for line in _LINE_END.split(text):
         line = line.lstrip(_SPACE)
-        if is_continued:
-            lines[-1] += line
-        elif not line or line[0] in "#!":
+        if not begun and (not line or line[0] in "#!"):
             continue
+        if _CONTINUED.search(line):
+            begun += line[:-1]
         else:
-            lines.append(line)
-        is_continued = _CONTINUED.search(line) is not None
-        if is_continued:
-            lines[-1] = lines[-1][:-1]
-    return lines
+            lines.append(begun + line)
+            begun = ""
+    return [*lines, begun] if begun else lines
 
 
 def _unescape(text: str) -> str:
