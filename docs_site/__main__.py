@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from docs_site import client_options
 from docs_site.compatibility import compatibility
 from docs_site.layouts import redraw
 from docs_site.pages import gather
@@ -14,10 +15,12 @@ from docs_site.spark_options import write_tables
 _ROOT: Final = Path(__file__).parents[1]
 _FORMATS: Final = _ROOT / "docs" / "formats.md"
 _COMPATIBILITY: Final = _ROOT / "docs" / "compatibility.md"
+_CLIENTS: Final = _ROOT / "docs" / "clients.md"
 _SPARK: Final = _ROOT / "docs" / "spark.md"
 
 if "--write" in sys.argv[1:]:
     _FORMATS.write_text(redraw(_FORMATS.read_text()))
+    _CLIENTS.write_text(client_options.write_tables(_CLIENTS.read_text()))
     _SPARK.write_text(write_tables(_SPARK.read_text()))
     _COMPATIBILITY.write_text(compatibility(_ROOT))
 else:

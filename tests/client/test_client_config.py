@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import socket
 from typing import Final
 
 import pytest
@@ -68,6 +69,8 @@ def test_ranges_and_defaults_are_those_of_kafka() -> None:
         "ssl.truststore.type",
         "sasl.login.connect.timeout.ms",
         "sasl.login.read.timeout.ms",
+        # 0 would mean not to wait at all
+        "request.timeout.ms",
         # large answers come in at once
         "receive.buffer.bytes",
         "send.buffer.bytes",
@@ -98,6 +101,13 @@ def test_values_have_units_of_python() -> None:
     assert made.bootstrap == (HostPort("a", 1), HostPort("b", 9092))
     assert (made.timeout, made.retry_backoff, made.fetch_max_bytes) == (1.5, 0.25, 1 << 20)
     assert (made.isolation_level, made.check_crcs) == ("read_committed", False)
+
+
+def test_a_time_without_end_is_one_that_a_socket_takes() -> None:
+    made = config(socket_connection_setup_timeout_ms=str(2**63 - 1), retry_backoff_ms="0")
+    assert (made.connect_timeout, made.retry_backoff) == (1e9, 0)
+    with socket.socket() as one:
+        one.settimeout(made.connect_timeout)
 
 
 def test_names_are_taken_in_any_case() -> None:

@@ -11,11 +11,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from docs_site import chart, layouts
+from docs_site import chart, client_options, layouts
 from docs_site.compatibility import compatibility
 from docs_site.pages import gather
 from docs_site.spark_options import write_tables
 from seglog.cli.main import COMMANDS, GROUPS
+from seglog.client.client_config import CLIENT_SETTINGS
+from seglog.client.security.security_config import SECURITY_SETTINGS
 from seglog.core.broker_config import BROKER_KEYS
 from seglog.protocol.apis import APIS, name_of
 from seglog.spark.options import read_options
@@ -85,6 +87,13 @@ def test_spark_page_has_the_tables_of_options() -> None:
     assert re.findall(r"<!-- options: (\S+) -->", page) == ["read", "stream", "write"]
     ignored = [row.name for row in read_options.OPTIONS.values() if row.use == "none"]
     assert [name for name in ignored if f"`{name.split('.')[0]}" not in page] == []
+
+
+def test_clients_page_has_the_tables_of_properties() -> None:
+    page = (_ROOT / "docs" / "clients.md").read_text()
+    assert client_options.write_tables(page) == page, "run: python -m docs_site --write"
+    named = set(re.findall(r"^\| `([a-z0-9.]+)`", page, re.MULTILINE))
+    assert {*CLIENT_SETTINGS, *SECURITY_SETTINGS} <= named
 
 
 def test_compatibility_page_has_the_latest_results() -> None:

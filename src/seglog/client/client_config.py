@@ -6,7 +6,6 @@ Names, defaults and ranges are Kafka 4.3's (``CommonClientConfigs.java``, ``Cons
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
@@ -32,6 +31,10 @@ Use = Literal["read", "write"]
 """What a client does. A name that concerns only the other has no effect."""
 READ: Final = "read"
 WRITE: Final = "write"
+
+
+_LONGEST: Final = 1e9
+"""Seconds that a socket can wait; Kafka allows many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class _Milliseconds:
         return self.number.allowed
 
     def parse(self, value: object) -> float:
-        return self.number.parse(value) / 1000
+        return min(self.number.parse(value) / 1000, _LONGEST)
 
     def format(self, value: Any) -> str:
         return str(round(value * 1000))
@@ -112,11 +115,11 @@ class ClientConfig:
         Text(), "The rack of the client: it reads from a replica there if the broker names one.", default="", use=READ
     )
     timeout: float = setting(
-        _Milliseconds(int32(0)), "Most ms that a broker may be silent.", default=30.0, name="request.timeout.ms"
+        _Milliseconds(int32(1)), "Most ms that a broker may be silent.", default=30.0, name="request.timeout.ms"
     )
     connect_timeout: float = setting(
-        _Milliseconds(int64(0)),
-        "Most ms that a connection takes to be made, with the handshakes of TLS and SASL.",
+        _Milliseconds(int64(1)),
+        "Most ms that each step of making a connection takes, TLS included.",
         default=10.0,
         name="socket.connection.setup.timeout.ms",
     )
@@ -225,7 +228,7 @@ class ClientConfig:
                 values[row.attribute] = row.parse(text)
             elif name in SECURITY_SETTINGS:
                 security[SECURITY_SETTINGS[name].attribute] = text
-            elif row is not None or _WITHOUT_EFFECT.fullmatch(name):
+            elif row is not None or name in WITHOUT_EFFECT:
                 without_effect.append(name)
             elif name == _PROVIDERS or name.startswith(f"{_PROVIDERS}."):
                 _check_providers(name, text)
@@ -241,18 +244,63 @@ class ClientConfig:
 
 CLIENT_SETTINGS: Final[dict[str, Setting]] = settings_of(ClientConfig)
 
-_WITHOUT_EFFECT: Final = re.compile(
-    r"allow\.auto\.create\.topics|auto\.commit\.interval\.ms|buffer\.memory|client\.dns\.lookup|"
-    r"connections\.max\.idle\.ms|default\.api\.timeout\.ms|enable\.metrics\.push|exclude\.internal\.topics|"
-    r"group\.(id|instance\.id|protocol|remote\.assignor)|heartbeat\.interval\.ms|internal\..*|linger\.ms|max\.block\.ms|"
-    r"max\.poll\.(interval\.ms|records)|metadata\.(max\.(age|idle)\.ms|recovery\..*)|metric\.reporters|"
-    r"metrics\.(num\.samples|recording\.level|sample\.window\.ms)|partition\.assignment\.strategy|"
-    r"partitioner\.(adaptive\.partitioning\.enable|availability\.timeout\.ms)|reconnect\.backoff(\.max)?\.ms|retries|"
-    r"session\.timeout\.ms|share\.(acknowledgement|acquire)\.mode|socket\.connection\.setup\.timeout\.max\.ms|"
-    r"sasl\.login\.refresh\.(buffer\.seconds|min\.period\.seconds|window\.factor|window\.jitter)|"
-    r"sasl\.login\.retry\.backoff(\.max)?\.ms|sasl\.oauthbearer\.(clock\.skew\.seconds|expected\.(audience|issuer)|"
-    r"jwks\.endpoint\..*|(scope|sub)\.claim\.name)|ssl\.(keymanager|trustmanager)\.algorithm|"
-    r"ssl\.secure\.random\.implementation"
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "buffer.memory",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "internal.throw.on.fetch.stable.offset.unsupported",
+        "linger.ms",
+        "max.block.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retries",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
+        "session.timeout.ms",
+        "share.acknowledgement.mode",
+        "share.acquire.mode",
+        "socket.connection.setup.timeout.max.ms",
+        "ssl.keymanager.algorithm",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    }
 )
 """Names of Kafka that concern consumer groups, Java, or the buffers and threads of its client. They are accepted, so
 that properties of another client can be used unchanged."""
@@ -279,7 +327,7 @@ _ASSERTION: Final = (
     "let another program write a token to the file of sasl.oauthbearer.token.endpoint.url=file:///PATH"
 )
 _BYTES: Final = "keys and values are bytes: cast the column"
-_REFUSED: Final[Mapping[str, str]] = {
+REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "set the option startingOffsets",
     "enable.auto.commit": "offsets are kept by Spark, not by a consumer group",
     "interceptor.classes": _JAVA_CODE,
@@ -296,7 +344,10 @@ _REFUSED: Final[Mapping[str, str]] = {
     "transactional.id": "each job has transactional ids of its own",
     "value.deserializer": _BYTES,
     "value.serializer": _BYTES,
-    # librdkafka's names for what Kafka calls otherwise
+}
+"""Names of Kafka that are refused, or the beginnings of such names, with the remedy."""
+
+_OF_LIBRDKAFKA: Final[Mapping[str, str]] = {
     "enable.ssl.certificate.verification": "set ssl.truststore.location to the CA that signs the brokers' certificates",
     "sasl.mechanisms": "set sasl.mechanism",
     "sasl.oauthbearer.client.id": "set sasl.oauthbearer.client.credentials.client.id",
@@ -310,11 +361,11 @@ _REFUSED: Final[Mapping[str, str]] = {
     "ssl.key.location": "set ssl.keystore.location to a file with certificate and key",
     "ssl.key.pem": "set ssl.keystore.key",
 }
-"""Names that are known and refused, or the beginnings of such names, with the remedy."""
+"""librdkafka's names of what Kafka calls otherwise."""
 
 
 def _refused(name: str) -> InvalidConfigError:
-    for refused, reason in _REFUSED.items():
+    for refused, reason in (*REFUSED.items(), *_OF_LIBRDKAFKA.items()):
         if name == refused or name.startswith(f"{refused}."):
             return InvalidConfigError(f"{name} is not supported: {reason}")
     return unknown(name, [*CLIENT_SETTINGS, *SECURITY_SETTINGS], "property of a Kafka client")

@@ -63,7 +63,7 @@ class _Referring:
     """A text that may have references to secrets."""
 
     type: ClassVar[str] = "string"
-    allowed: ClassVar[str] = f"a text, in which references are well-formed: {', '.join(FORMS)}"
+    allowed: ClassVar[str] = f"a text; references are {', '.join(f'`{form}`' for form in FORMS)}"
 
     def parse(self, value: object) -> str:
         if not isinstance(value, str):
