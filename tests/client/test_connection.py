@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from seglog.client.bootstrap import HostPort
+from seglog.client.bootstrap import HostPort, parse_bootstrap
 from seglog.client.client_config import ClientConfig
 from seglog.client.connection import BrokerConnection
 from seglog.core.errors import AuthenticationFailedError, BrokerUnavailableError, InvalidConfigError
 from seglog.protocol.apis import ApiKey
-from seglog.testing import ManualClock
+from seglog.testing import Broker, ManualClock
 from tests.client.sasl_broker import SaslBroker
 from tests.kit.ports import free_port
 
@@ -121,7 +122,16 @@ def test_a_session_that_cannot_be_renewed_ends_the_request() -> None:
         clock.advance(10_000)
         with pytest.raises(AuthenticationFailedError, match="wrong user or password"):
             connection.ask(ApiKey.METADATA, _METADATA)
-        connection.close()
+        with pytest.raises(BrokerUnavailableError, match=str(broker.address)):
+            connection.ask(ApiKey.METADATA, _METADATA)
+
+
+def test_seglogs_own_broker_is_without_sasl(seglog_broker: Broker) -> None:
+    with (
+        SaslBroker() as secured,
+        pytest.raises(AuthenticationFailedError, match=r"the listener is without SASL: check security\.protocol"),
+    ):
+        connect(replace(config(secured), bootstrap=tuple(parse_bootstrap(seglog_broker.bootstrap))))
 
 
 def test_a_mechanism_that_the_broker_lacks() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seglog.core.errors import LogDirInUseError
-from seglog.core.fs import OsFs
+from seglog.core.fs import OsFs, unnamed_file
 
 _LOCK_AS_JAVA_DOES = """\
 import fcntl, sys
@@ -86,3 +86,12 @@ def test_a_hole_is_no_used_byte(tmp_path: Path) -> None:
     found = OsFs().stat(str(tmp_path / "index"))
     assert found.size == 10 << 20
     assert 0 < found.used < 1 << 20
+
+
+def test_a_file_without_a_name_is_read_by_its_path_and_then_gone() -> None:
+    with unnamed_file(b"secret") as path:
+        assert [Path(path).read_bytes() for _ in range(2)] == [b"secret"] * 2
+        descriptor = int(path.rpartition("/")[2])
+        assert os.fstat(descriptor).st_nlink == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -109,7 +109,11 @@ class BrokerConnection:
         if self._clock.monotonic() >= self._session_end:
             while self._pending:
                 self._early.append(self._receive())
-            self._authenticate()
+            try:
+                self._authenticate()
+            except BaseException:
+                self.close()  # the broker waits for the rest of an exchange
+                raise
         self._send(key, version, contents)
 
     def receive(self) -> Message:
