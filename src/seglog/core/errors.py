@@ -84,6 +84,10 @@ class TooLargeError(CorruptError):
     retriable = False
 
 
+class UndecodableValueError(SeglogError):
+    """A key or a value that cannot be decoded with its schema; the message names topic, partition, offset and why."""
+
+
 class UnsupportedFormatError(SeglogError):
     """A format or codec that Kafka knows but this operation does not allow, such as zstd in a message of version 1."""
 

@@ -1,0 +1,34 @@
+"""Batches of records as sources read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from seglog.core.fs import OsFs
+from seglog.records.columns import HEADERS
+from seglog.values.reader_schema import ReadFormats, resolve_formats
+from seglog.values.value_options import parse_value_options
+
+
+def batch_of(values: Sequence[bytes | None], *, keys: Sequence[bytes | None] | None = None, headers: Any = None) -> Any:
+    """Records of topic ``t``, partition 3, from offset 10 on."""
+    size = len(values)
+    arrays = {
+        "key": pa.array(keys or [None] * size, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "topic": pa.array(["t"] * size, pa.string()),
+        "partition": pa.array([3] * size, pa.int32()),
+        "offset": pa.array(range(10, 10 + size), pa.int64()),
+        "timestamp": pa.array([0] * size, pa.timestamp("us", tz="UTC")),
+        "headers": pa.array(headers or [None] * size, HEADERS),
+    }
+    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def formats(topics: Sequence[str] = ("t",), **options: str) -> ReadFormats:
+    """Options with ``_`` for ``.``."""
+    given = {name.replace("_", "."): text for name, text in options.items()}
+    return resolve_formats(parse_value_options(given), lambda: topics, OsFs())
