@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Unpack
 
 from seglog.core.quick_imports import without_hypothesis
 from seglog.faults.broker_defaults import TEST_SETTINGS
@@ -29,6 +29,9 @@ from seglog.faults.topic_fixture import TopicFixture, TopicRecord, TopicSpec, to
 from seglog.testing.broker_clock import BrokerClock
 from seglog.testing.broker_error import BrokerError
 from seglog.testing.injected_fault import BrokerFaults, FaultFields, InjectedFault
+
+if TYPE_CHECKING:
+    from seglog.testing.registry.server import RegistryServer
 
 __all__ = ["TEST_SETTINGS", "Broker", "BrokerError"]
 
@@ -71,7 +74,8 @@ class Broker:
     ``settings`` are keys of ``server.properties``; they go over `TEST_SETTINGS`. ``data_dir`` is a directory to use
     instead of a temporary one; it is left where it is. One that a cluster of seglog has used is taken out of it first,
     and its cluster does not take it back: ``copy_of`` starts with a copy of a directory, which is only read. Use a
-    broker from one thread at a time; clients may be in any.
+    broker from one thread at a time; clients may be in any. ``registry``: a schema registry runs beside it
+    (`registry_url`), as long as it runs; what is registered is in the topic ``_schemas``.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Broker:
         process: bool = False,
         data_dir: str | os.PathLike[str] | None = None,
         copy_of: str | os.PathLike[str] | None = None,
+        registry: bool = False,
     ) -> None:
         if data_dir is not None and copy_of is not None:
             raise BrokerError("a copy goes into a temporary directory: give `data_dir` or `copy_of`")
@@ -98,6 +103,7 @@ class Broker:
         self._is_temporary = data_dir is None
         self._copy_of = None if copy_of is None else os.fspath(copy_of)
         self._remove: weakref.finalize[..., Broker] | None = None
+        self._registry = _registry_server() if registry else None
         self._killable = _process_runner() if process else None
         self._runner = self._killable or _thread_runner()
 
@@ -107,6 +113,15 @@ class Broker:
         if not self._bootstrap:
             raise BrokerError("the broker was not started: use it in a with statement, or call start()")
         return self._bootstrap
+
+    @property
+    def registry_url(self) -> str:
+        """``http://host:port`` of the schema registry; the same for as long as this object is used."""
+        if self._registry is None:
+            raise BrokerError("there is no schema registry: Broker(registry=True) has one")
+        if not self._bootstrap:
+            raise BrokerError("the broker was not started: use it in a with statement, or call start()")
+        return self._registry.url
 
     def __repr__(self) -> str:
         state = "paused" if self.is_paused else "running" if self.is_running else "stopped"
@@ -139,10 +154,18 @@ class Broker:
         if sys.platform != "linux":  # elsewhere only one socket is bound to a port at a time
             self._ports.release()
         try:
-            self._bootstrap = self._runner.start(settings, {} if self._bootstrap else self.topics, self.clock.ahead)
+            topics = self._registrys_topic() | ({} if self._bootstrap else self.topics)
+            self._bootstrap = self._runner.start(settings, topics, self.clock.ahead)
         finally:
             self._ports.release()
         self.is_running = True
+        if self._registry is not None:
+            self._registry.start(self._bootstrap)
+
+    def _registrys_topic(self) -> dict[str, TopicFixture]:
+        if self._registry is None:
+            return {}
+        return {self._registry.TOPIC: TopicFixture(config={"cleanup.policy": "compact"})}
 
     def stop(self) -> None:
         """Stop as on SIGTERM. Data and port are kept for `start`; clients get no answer."""
@@ -151,6 +174,7 @@ class Broker:
         self.resume()
         self.is_running = False
         self.faults.forget()
+        self._stop_registry()
         try:
             self._runner.stop()
         finally:
@@ -163,6 +187,7 @@ class Broker:
         self._check_running()
         self.is_running = self.is_paused = False
         self.faults.forget()
+        self._stop_registry()
         self._killable.kill()
         self._keep_port()
 
@@ -194,7 +219,14 @@ class Broker:
         self.start()
         self.resume()
         self.faults.clear()
-        self._runner.reset(self.topics)
+        self._stop_registry()
+        self._runner.reset(self._registrys_topic() | self.topics)
+        if self._registry is not None:
+            self._registry.start(self._bootstrap)
+
+    def _stop_registry(self) -> None:
+        if self._registry is not None:
+            self._registry.stop()
 
     # Faults
 
@@ -321,6 +353,12 @@ class Broker:
 
 
 # Loaded only by a program that makes a broker.
+
+
+def _registry_server() -> RegistryServer:
+    from seglog.testing.registry.server import RegistryServer
+
+    return RegistryServer()
 
 
 def _process_runner() -> KillableRunner:
