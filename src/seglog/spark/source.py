@@ -11,15 +11,19 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
-from seglog.spark.options.read_options import parse_options
+from seglog.spark.options.read_options import ReadOptions, parse_options
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import check_schema, recall, record_schema, remember
+from seglog.spark.read.typed_columns import choose_formats, typed_columns
+from seglog.values.reader_schema import ReadFormats
 
 
 class SeglogDataSource(DataSource):
     """Kafka's log directories as a table of records, with the schema of Spark's Kafka connector."""
+
+    _formats: ReadFormats | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -31,7 +35,9 @@ class SeglogDataSource(DataSource):
             from seglog.spark.views.tables import table_schema
 
             return remember(table_schema(options), self.options)
-        schema = record_schema(include_headers=options.include_headers, columns=options.columns)
+        schema = record_schema(
+            include_headers=options.include_headers, columns=options.columns, typed=self._typed(options)
+        )
         return remember(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -50,7 +56,8 @@ class SeglogDataSource(DataSource):
         options = parse_options(recall(schema, self.options), stream=True)
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
-        return SeglogStreamReader(check_schema(schema), options)
+        checked = check_schema(schema, self._typed(options))
+        return SeglogStreamReader(checked, options, formats=self._formats)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_options(recall(schema, self.options))
@@ -60,4 +67,17 @@ class SeglogDataSource(DataSource):
             from seglog.spark.views.readers import view_reader
 
             return view_reader(schema, options)
-        return SeglogReader(check_schema(schema), options)
+        checked = check_schema(schema, self._typed(options))
+        return SeglogReader(checked, options, self._formats)
+
+    def _typed(self, options: ReadOptions) -> dict[str, DataType]:
+        """The types of decoded columns. Spark pickles this object after `schema`, and makes readers from the copy, so
+        all of a query decodes with the schemas that were found first."""
+        if self._formats is None:
+            self._formats = choose_formats(options.formats, lambda: _topics(options))
+        return typed_columns(self._formats, permissive=options.permissive)
+
+
+def _topics(options: ReadOptions) -> set[str]:
+    """The topics that a query reads."""
+    return {extent.topic_partition.topic for extent in SeglogReader(StructType(), options).extents()}

@@ -16,6 +16,8 @@ from seglog.core.types import TopicPartition
 from seglog.spark.options import option as text
 from seglog.spark.options.option import Option, OptionTable, OptionValues
 from seglog.spark.options.topic_pattern import compile_java
+from seglog.spark.options.value_options import READ_ROWS
+from seglog.values.value_options import ValueOptions, dead_letter_directory, parse_value_options
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -92,6 +94,8 @@ class ReadOptions:
     until: str | None
     replica: str
     permissive: bool
+    formats: ValueOptions
+    dead_letters: str | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
@@ -219,6 +223,10 @@ OPTIONS: Final = OptionTable(
     Option("mode", text.choice("failFast", "permissive"), "`failFast`, `permissive`",
            "`failFast`: damage ends the query with file, position, offset and reason. `permissive`: damage is "
            "skipped, counted and logged.", default="failFast"),
+    *READ_ROWS,
+    Option("deadLetter", lambda _, value: dead_letter_directory(value), "a directory's absolute path",
+           "With `mode=permissive`: records whose key or value cannot be decoded are also written there.",
+           use="values"),
     Option("view", text.choice("records", "batches", "segments", "group-offsets"),
            "`records`, `batches`, `segments`, `group-offsets`",
            "See [below](#views). Not in streams.", default="records"),
@@ -320,6 +328,8 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         until=values.of("until"),
         replica=values.of("replica"),
         permissive=values.of("mode") == "permissive",
+        formats=_formats(values, options),
+        dead_letters=values.of("deadLetter"),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=values.of("maxTriggerDelay"),
@@ -347,6 +357,18 @@ def _values(options: Mapping[str, str]) -> tuple[OptionValues, dict[str, str]]:
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
             raise OPTIONS.unknown(key)
     return values, properties
+
+
+def _formats(values: OptionValues, options: Mapping[str, str]) -> ValueOptions:
+    formats = parse_value_options(options)
+    if "deadLetter" in values:
+        if not formats.columns:
+            raise InvalidConfigError("option deadLetter has no effect without valueFormat or keyFormat")
+        if values.of("mode") != "permissive":
+            raise InvalidConfigError("option deadLetter needs mode=permissive: with failFast the query ends")
+    if formats.columns and values.of("view") != "records":
+        raise InvalidConfigError(f"options valueFormat and keyFormat: the view {values.of('view')} has no such columns")
+    return formats
 
 
 def _only_one(values: Mapping[str, Any], *names: str) -> Any:

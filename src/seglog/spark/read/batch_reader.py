@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -21,6 +22,8 @@ from seglog.spark.read.directories.source import DirectorySource
 from seglog.spark.read.offsets import ResolvedRanges, resolve, resolve_bound
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 from seglog.spark.read.record_source import RecordSource
+from seglog.spark.read.typed_columns import read_typed
+from seglog.values.reader_schema import ReadFormats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,9 +37,11 @@ def source_of(options: ReadOptions) -> RecordSource:
 class SeglogReader(DataSourceReader):
     """Reads the columns ``schema`` of what the options name. It is sent to the workers, so it has plain values only."""
 
-    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+    def __init__(self, schema: StructType, options: ReadOptions, formats: ReadFormats | None = None) -> None:
+        """``formats`` are those of keys and values, whose types ``schema`` has."""
         self._schema = schema
         self._options = options
+        self._formats = formats
         self.source = source_of(options)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -83,5 +88,11 @@ class SeglogReader(DataSourceReader):
         """The records of one task as Arrow. Without any task Spark calls this once, with ``partition.value`` None."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        if partition.value is not None:
-            yield from self.source.read(partition.value, to_arrow_schema(self._schema, timezone="UTC"))
+        if partition.value is None:
+            return
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        read = partial(self.source.read, partition.value)
+        if self._formats is None:
+            yield from read(schema)
+        else:
+            yield from read_typed(read, schema, self._formats, self._options)

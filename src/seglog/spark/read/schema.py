@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    DataType,
     IntegerType,
     LongType,
     ShortType,
@@ -19,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from seglog.core.errors import InvalidConfigError
+from seglog.values.value_options import SECRETS
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 """NULL for a record without headers."""
@@ -49,34 +52,47 @@ EXTRA: Final = StructType(
 
 _OURS: Final = {field.name: field for schema in (COLUMNS, EXTRA) for field in schema.fields}
 _NULLABLE: Final = frozenset({"key", "value", "headers", "timestamp"})
+_UNTYPED: Final[Mapping[str, DataType]] = MappingProxyType({})
 _OPTIONS: Final = "seglog"
 """Key of a column's metadata."""
 
 
-def record_schema(*, include_headers: bool, columns: Sequence[str] | None = None) -> StructType:
-    """The schema of ``load()`` without ``.schema(…)``; an `InvalidConfigError` names an unknown column."""
+def record_schema(
+    *, include_headers: bool, columns: Sequence[str] | None = None, typed: Mapping[str, DataType] = _UNTYPED
+) -> StructType:
+    """The schema of ``load()`` without ``.schema(…)``; an `InvalidConfigError` names an unknown column.
+
+    ``typed`` has the types of columns that are decoded, and of those that come with them (`typed_columns`).
+    """
+    there = _columns(typed)
     if columns is None:
-        return COLUMNS if include_headers else StructType(COLUMNS.fields[:-1])
+        names = [name for name in COLUMNS.names if include_headers or name != "headers"]
+        return StructType([there[name] for name in [*names, *(name for name in typed if name not in names)]])
     for name in columns:
-        if name not in _OURS:
-            raise InvalidConfigError(f"option columns: there is no column {name!r}; there are {', '.join(_OURS)}")
+        if name not in there:
+            raise InvalidConfigError(f"option columns: there is no column {name!r}; there are {', '.join(there)}")
     if len(set(columns)) != len(columns):
         raise InvalidConfigError(f"option columns names a column twice: {', '.join(columns)}")
-    return StructType([_OURS[name] for name in columns])
+    return StructType([there[name] for name in columns])
 
 
-def check_schema(schema: StructType) -> StructType:
+def _columns(typed: Mapping[str, DataType]) -> dict[str, StructField]:
+    return _OURS | {name: StructField(name, type_) for name, type_ in typed.items()}
+
+
+def check_schema(schema: StructType, typed: Mapping[str, DataType] = _UNTYPED) -> StructType:
     """A user's ``.schema(…)`` if all columns are ours; an `InvalidConfigError` names the first one that is not."""
+    there = _columns(typed)
     for field in schema.fields:
-        if field.name not in _OURS:
-            raise InvalidConfigError(f"schema: there is no column {field.name!r}; there are {', '.join(_OURS)}")
-        expected = _OURS[field.name].dataType
+        if field.name not in there:
+            raise InvalidConfigError(f"schema: there is no column {field.name!r}; there are {', '.join(there)}")
+        expected = there[field.name].dataType
         if field.dataType != expected:
             raise InvalidConfigError(
                 f"schema: column {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}: "
                 "read it with its own type and cast it"
             )
-        if not field.nullable and field.name in _NULLABLE:
+        if not field.nullable and (field.name in _NULLABLE or field.name in typed):
             raise InvalidConfigError(f"schema: column {field.name} must be nullable")
     if len(set(schema.fieldNames())) != len(schema.fields):
         raise InvalidConfigError(f"the schema names a column twice: {', '.join(schema.fieldNames())}")
@@ -91,6 +107,9 @@ def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
     """
     if "provider" not in options or not schema.fields:
         return schema
+    for name in SECRETS:
+        if name in {key.lower() for key in options}:
+            raise InvalidConfigError(f"option {name}: the catalog would store it with the table; set {name}.file")
     kept = {key: value for key, value in options.items() if not key.startswith("option.")}
     first = schema.fields[0]
     tagged = StructField(first.name, first.dataType, first.nullable, {**first.metadata, _OPTIONS: kept})

@@ -38,6 +38,7 @@ from seglog.spark.read.stream_planning import (
     report_losses,
     wait_where_known,
 )
+from seglog.values.reader_schema import ReadFormats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,9 +63,16 @@ class _Snapshot(NamedTuple):
 class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The position of a stream and its next batch. ``clock`` is for ``maxTriggerDelay``."""
 
-    def __init__(self, schema: StructType, options: ReadOptions, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        options: ReadOptions,
+        clock: Clock | None = None,
+        *,
+        formats: ReadFormats | None = None,
+    ) -> None:
         self._schema = schema
-        self._reader = SeglogReader(schema, options)
+        self._reader = SeglogReader(schema, options, formats)
         self._options = options
         self._clock = clock or SystemClock()
         self._initial: dict[TopicPartition, int] | None = None

@@ -1,0 +1,208 @@
+"""Keys and values with types, through the source's reader and through Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+import seglog
+from pyspark_seglog import DefaultSource
+from seglog.core.errors import InvalidConfigError
+from seglog.spark.options.read_options import parse_options
+from seglog.testing import Broker
+from seglog.values.registry import Registry
+from seglog.values.value_options import RegistryConfig
+from tests.spark.logs import batches, make_reader
+from tests.values.avro.test_decoder import encode
+
+_PICKLING: Any = import_module("pyspark.cloudpickle")
+pytestmark = pytest.mark.xdist_group("spark")
+V1: Any = {"type": "record", "name": "F", "fields": [{"name": "n", "type": "int"}]}
+V2: Any = {**V1, "fields": [*V1["fields"], {"name": "when", "type": ["null", "long"], "default": None}]}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Broker]:
+    with Broker(registry=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def url(running: Broker) -> str:
+    running.reset()
+    return running.registry_url
+
+
+def _register(url: str, subject: str, schema: Any) -> int:
+    return Registry(RegistryConfig(urls=(url,))).register(subject, "AVRO", json.dumps(schema))
+
+
+def _framed(number: int, schema: Any, value: Any) -> bytes:
+    return b"\0" + number.to_bytes(4, "big") + encode(schema, value)
+
+
+def _write(path: Path, topic: str, *values: bytes | None) -> None:
+    with seglog.open(path) as directory:
+        if topic not in directory.topics():
+            directory.create_topic(topic)
+        directory.log(topic).append_records([seglog.NewRecord(value, key=b"k") for value in values])
+
+
+def _options(path: Path, url: str, **more: str) -> dict[str, str]:
+    return {"path": str(path), "subscribe": "t", "valueFormat": "avro", "schema.registry.url": url, **more}
+
+
+def _copy(one: Any) -> Any:
+    """As Spark makes it for another process."""
+    return _PICKLING.loads(_PICKLING.dumps(one))
+
+
+def _read(options: dict[str, str]) -> list[dict[str, Any]]:
+    return [row for batch in batches(make_reader(options)) for row in batch.to_pylist()]
+
+
+def test_a_stream_and_a_batch_read_structs(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    first, second = _register(url, "t-value", V1), _register(url, "t-value", V2)
+    _write(tmp_path, "t", _framed(first, V1, {"n": 1}), None, _framed(second, V2, {"n": 2, "when": 5}))
+    options = _options(tmp_path, url)
+    frame = spark.read.format("seglog").options(**options).load()
+    assert frame.schema["value"].dataType.simpleString() == "struct<n:int,when:bigint>"
+    rows = frame.select("offset", "value.n", "value.when", "key").collect()
+    assert [tuple(row) for row in rows] == [(0, 1, None, b"k"), (1, None, None, b"k"), (2, 2, 5, b"k")]
+    stream = spark.readStream.format("seglog").options(**options, startingOffsets="earliest").load()
+    query = (
+        stream.selectExpr("value.n", "offset")
+        .writeStream.format("memory")
+        .queryName("typed")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sorted(tuple(row) for row in spark.table("typed").collect() if row.n) == [(1, 0), (2, 2)]
+
+
+def test_all_types_of_avro_come_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    fields: list[Any] = [
+        "boolean", "int", "long", "float", "double", "bytes", "string",
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"},
+        {"type": "long", "logicalType": "local-timestamp-micros"}, {"type": "long", "logicalType": "time-micros"},
+        {"type": "string", "logicalType": "uuid"}, {"type": "array", "items": ["null", "int"]},
+        {"type": "map", "values": "long"}, {"type": "enum", "name": "E", "symbols": ["A"]},
+        ["null", "int", "string"], {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"},
+    ]  # fmt: skip
+    schema = {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": one} for n, one in enumerate(fields)]}
+    plain: list[Any] = [
+        True,
+        1,
+        2,
+        0.5,
+        1.5,
+        b"b",
+        "s",
+        b"\1\2",
+        3,
+        4,
+        5,
+        6,
+        "u",
+        [None, 1],
+        {"k": 7},
+        "A",
+        "m",
+        b"\1" * 12,
+    ]
+    physical = json.loads(json.dumps(schema).replace("logicalType", "unknown"))
+    _write(tmp_path, "t", encode(physical, {f"f{n}": value for n, value in enumerate(plain)}))
+    options = {"path": str(tmp_path), "valueFormat": "avro", "valueSchema": json.dumps(schema)}
+    frame = spark.read.format("seglog").options(**options).load()
+    (row,) = frame.selectExpr("to_json(value) j").collect()
+    found = json.loads(row.j)
+    assert found["f7"] == 2.58
+    assert found["f13"] == [None, 1]
+    assert found["f14"] == {"k": 7}
+    assert found["f16"] == {"member1": "m"}
+    assert found["f11"].startswith("00:00:00.000006")
+    assert found["f17"] == dict.fromkeys(("months", "days", "milliseconds"), 0x01010101)
+
+
+def test_permissive_adds_the_bytes_and_fills_dead_letters(url: str, tmp_path: Path) -> None:
+    number = _register(url, "t-value", V1)
+    _write(tmp_path / "log", "t", _framed(number, V1, {"n": 1}), b"bad")
+    options = _options(tmp_path / "log", url, mode="permissive", deadLetter=str(tmp_path / "letters"))
+    rows = _read(options)
+    assert [(row["offset"], row["value"], row["valueBytes"]) for row in rows] == [
+        (0, {"n": 1}, None),
+        (1, None, b"bad"),
+    ]
+    assert len(list((tmp_path / "letters").iterdir())) == 1
+    only = _read({**options, "columns": "valueBytes"})
+    assert only == [{"valueBytes": None}, {"valueBytes": b"bad"}]
+
+
+def test_a_query_keeps_the_schema_that_it_was_planned_with(url: str, tmp_path: Path) -> None:
+    """Spark pickles the source after it has asked for the schema, and makes the reader from the copy."""
+    number = _register(url, "t-value", V1)
+    _write(tmp_path, "t", _framed(number, V1, {"n": 1}))
+    source = DefaultSource(_options(tmp_path, url))
+    schema = source.schema()
+    copy = _copy(source)
+    _register(url, "t-value", V2)
+    reader = _copy(copy.reader(schema))
+    assert [row["value"] for batch in batches(reader) for row in batch.to_pylist()] == [{"n": 1}]
+
+
+def test_a_schema_of_a_user_must_have_the_types(url: str, tmp_path: Path) -> None:
+    number = _register(url, "t-value", V1)
+    _write(tmp_path, "t", _framed(number, V1, {"n": 1}))
+    value = StructType([StructField("n", IntegerType())])
+    options = _options(tmp_path, url)
+    assert [
+        batch.to_pylist() for batch in batches(make_reader(options, StructType([StructField("value", value)])))
+    ] == [[{"value": {"n": 1}}]]
+    with pytest.raises(InvalidConfigError, match="column value is struct<n:int>, not int"):
+        make_reader(options, StructType([StructField("value", IntegerType())]))
+
+
+def test_two_topics_with_different_schemas_in_one_query_are_refused(url: str, tmp_path: Path) -> None:
+    for topic, schema in (("t", V1), ("u", V2)):
+        number = _register(url, f"{topic}-value", schema)
+        _write(tmp_path, topic, _framed(number, schema, {"n": 1, "when": None}))
+    with pytest.raises(InvalidConfigError, match="topics t and u have different schemas"):
+        make_reader(_options(tmp_path, url, subscribe="t,u"))
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"deadLetter": "/x"}, "needs mode=permissive"),
+        ({"deadLetter": "errors", "mode": "permissive"}, "topics are not supported as dead letters"),
+        ({"view": "batches"}, "the view batches has no such columns"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(more: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidConfigError, match=reason):
+        parse_options({"path": "/d", "valueFormat": "avro", "schema.registry.url": "http://a", **more})
+
+
+def test_dead_letters_need_a_format() -> None:
+    with pytest.raises(InvalidConfigError, match="no effect without valueFormat"):
+        parse_options({"path": "/d", "deadLetter": "/x", "mode": "permissive"})
+
+
+def test_a_table_keeps_no_secret(url: str) -> None:
+    options = _options(Path("/d"), url, provider="seglog") | {
+        "schema.registry.bearer.auth.token": "t",
+        "valueSubject": "s",
+    }
+    _register(url, "s", V1)
+    with pytest.raises(InvalidConfigError, match=r"bearer.auth.token: the catalog would store it"):
+        DefaultSource(options).schema()
