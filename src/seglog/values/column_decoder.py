@@ -45,7 +45,7 @@ class ColumnDecoder:
         ids: Mapping[int, bytes] | None = None
         if headers is not None and self.needs_headers:
             ids = id_headers(self.name, headers)
-        frames = unframe(data, self._reader.column.framing, messages=self._format.has_messages, headers=ids)
+        frames = unframe(data, self._reader.column.framing, messages=self._format.message is not None, headers=ids)
         reasons = dict(frames.reasons)
         if len(frames.writers) == 1:
             return self._of_one(frames, data, reasons)

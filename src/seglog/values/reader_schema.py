@@ -16,7 +16,8 @@ from seglog.values.schemas import AVRO, JSON, SchemaText, ValueFormat
 from seglog.values.value_options import ColumnFormat, RegistryConfig, ValueOptions, subject_of
 
 _FILES: Final = (".avsc", ".proto", ".json", ".ddl")
-_IMPORT: Final = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"]+)"\s*;', re.MULTILINE)
+_IMPORT: Final = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']\s*;""")
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _OWN_IMPORTS: Final = "google/protobuf/"
 
 
@@ -61,9 +62,17 @@ def make_format(reader: ReaderSchema) -> ValueFormat:
         )
     for module in ("numpy", "numba", "pyarrow"):
         require(module, "fast", purpose="reading keys and values with types")
-    from seglog.values.avro.format import AvroFormat
+    if reader.schema.kind == AVRO:
+        from seglog.values.avro.format import AvroFormat
 
-    return AvroFormat(reader.schema)
+        return AvroFormat(reader.schema)
+    if reader.schema.kind == JSON:
+        from seglog.values.json.format import JsonFormat
+
+        return JsonFormat(reader.schema)
+    from seglog.values.protobuf.format import ProtobufFormat
+
+    return ProtobufFormat(reader.schema, reader.column.record_name)
 
 
 def _schema_of(column: ColumnFormat, options: ValueOptions, topics: Callable[[], Iterable[str]], fs: Fs) -> SchemaText:
@@ -125,7 +134,7 @@ def read_schema(fs: Fs, kind: str, text: str, option: str) -> SchemaText:
 
 def _read_imports(fs: Fs, directory: str, text: str, found: dict[str, str]) -> None:
     """The files that a Protobuf file imports, by the paths it uses, relative to its own directory."""
-    for name in _IMPORT.findall(text):
+    for name in _IMPORT.findall(_COMMENT.sub("", text)):
         if name in found or name.startswith(_OWN_IMPORTS):
             continue
         found[name] = ""

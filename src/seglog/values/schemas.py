@@ -44,14 +44,15 @@ Decode = Callable[["ByteColumn"], DecodedColumn]
 
 
 class ValueFormat(Protocol):
-    """One of Avro, JSON and Protobuf, with the reader's schema. ``has_messages``: ids are followed by a path."""
+    """One of Avro, JSON and Protobuf, with the reader's schema."""
 
     @property
     def type(self) -> pa.DataType:
         """The Arrow type of the column."""
 
     @property
-    def has_messages(self) -> bool: ...
+    def message(self) -> tuple[int, ...] | None:
+        """The path to the message in a schema of Protobuf, which follows the id; None for other formats."""
 
     def decoder(self, writer: SchemaText | None, message: tuple[int, ...]) -> Decode:
         """Decodes values of a writer's schema; None if the values do not say which. `SchemaError` if it cannot be read

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from seglog.core.errors import InvalidConfigError, InvalidRecordError
+from seglog.core.errors import InvalidRecordError
 from seglog.values.avro.schema import Array, Enum, Fixed, Map, Primitive, Record, Schema, Union
 
 Parts = list[bytes | None]
@@ -214,13 +214,3 @@ def _duration(parts: dict[str, Any], where: str) -> bytes:
         return _DURATION(parts["months"], parts["days"], parts["milliseconds"])
     except (struct.error, TypeError):
         raise InvalidRecordError(f"{where}: months, days and milliseconds are 0 to 4294967295 each") from None
-
-
-def cast_column(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A column with the type that the schema needs. `InvalidConfigError` if Arrow has no such cast."""
-    if column.type == wanted:
-        return column
-    try:
-        return column.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise InvalidConfigError(f"the column is {column.type}; the schema needs {wanted}: {error}") from error

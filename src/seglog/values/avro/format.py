@@ -5,16 +5,17 @@ from __future__ import annotations
 import pyarrow as pa
 
 from seglog.values.avro.decoder import AvroDecoder
-from seglog.values.avro.encoder import cast_column, encode_column
+from seglog.values.avro.encoder import encode_column
 from seglog.values.avro.layout import Layout
 from seglog.values.avro.schema import Schema, parse_schema
+from seglog.values.casting import cast_column
 from seglog.values.schemas import Decode, SchemaText
 
 
 class AvroFormat:
     """Reads into, and writes from, the Arrow type of one schema. `SchemaError` names a type that is not supported."""
 
-    has_messages = False
+    message: tuple[int, ...] | None = None
 
     def __init__(self, reader: SchemaText) -> None:
         self._reader = parse(reader)

@@ -1,0 +1,258 @@
+"""JSON as a format of values.
+
+A value has the type of its field, or is null or missing; other fields are ignored. Numbers are not taken from text, nor
+text from numbers. The types that JSON lacks are texts: dates and timestamps in ISO 8601 (in UTC without an offset),
+bytes in base64, and ``NaN``, ``Infinity`` and ``-Infinity``. A decimal is a number or a text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import pyarrow as pa
+
+from seglog.core.errors import InvalidRecordError
+from seglog.core.extras import require
+from seglog.records.column_encoding import ByteColumn
+from seglog.values.casting import cast_column
+from seglog.values.json.ddl import parse_ddl
+from seglog.values.json.json_schema import parse_json_schema
+from seglog.values.schemas import Decode, DecodedColumn, SchemaError, SchemaText
+
+Convert = Callable[[Any], Any]
+_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError, InvalidOperation)
+"""What parsers and Arrow raise for a value that does not fit; Arrow's errors are of these classes."""
+_INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_DATE_LENGTH: Final = 10
+
+
+class JsonFormat:
+    """Reads and writes values of the type that a DDL or a JSON Schema describes."""
+
+    message: tuple[int, ...] | None = None
+
+    def __init__(self, reader: SchemaText) -> None:
+        text = reader.text.strip()
+        self._type = parse_json_schema(text, dict(reader.references)) if text.startswith("{") else parse_ddl(text)
+        self._convert = _reading(self._type)
+        self._loads = _loads(exact=_has(self._type, pa.types.is_decimal))
+
+    @property
+    def type(self) -> pa.DataType:
+        return self._type
+
+    def decoder(self, writer: SchemaText | None, message: tuple[int, ...]) -> Decode:
+        """JSON describes itself: the writer's schema is not needed, but it must be one for JSON."""
+        del message
+        if writer is not None and writer.kind != "JSON":
+            raise SchemaError(f"the value was written with a schema of type {writer.kind}")
+        return self._decode
+
+    def _decode(self, column: ByteColumn) -> DecodedColumn:
+        values: list[Any] = []
+        reasons: dict[int, str] = {}
+        loads, convert = self._loads, self._convert
+        raw = column.data.data
+        for row, (position, length) in enumerate(zip(*column.spans.tolist(), strict=True)):
+            value = None
+            if length >= 0:
+                try:
+                    value = loads(raw[position : position + length])
+                    if convert is not None and value is not None:
+                        value = convert(value)
+                except _ERRORS as error:
+                    value, reasons[row] = None, str(error)
+            values.append(value)
+        try:
+            return DecodedColumn(pa.array(values, self._type), reasons)
+        except _ERRORS:
+            pass
+        for row, value in enumerate(values):
+            try:
+                pa.array([value], self._type)
+            except _ERRORS as error:
+                values[row], reasons[row] = None, str(error)
+        return DecodedColumn(pa.array(values, self._type), reasons)
+
+    def encode(self, column: pa.Array) -> pa.Array:
+        """Fields that are null are left out, as Spark's ``to_json`` does."""
+        orjson = require("orjson", "formats", purpose="writing JSON")
+        convert = _writing(self._type)
+        out: list[bytes | None] = []
+        for row, value in enumerate(cast_column(column, self._type).to_pylist()):
+            try:
+                done = convert(value) if convert is not None and value is not None else value
+                out.append(None if value is None else orjson.dumps(done, option=orjson.OPT_UTC_Z))
+            except (TypeError, ValueError) as error:
+                raise InvalidRecordError(f"row {row} cannot be written as JSON: {error}") from error
+        return pa.array(out, pa.binary())
+
+
+def _loads(*, exact: bool) -> Callable[[memoryview], Any]:
+    if not exact:
+        found: Callable[[memoryview], Any] = require("orjson", "formats", purpose="reading JSON").loads
+        return found
+    decoder = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant)
+    return lambda raw: decoder.decode(str(raw, "utf-8"))
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _has(type_: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+    if isinstance(type_, pa.StructType):
+        return any(_has(one.type, wanted) for one in type_)
+    if isinstance(type_, pa.MapType):
+        return _has(type_.item_field.type, wanted)
+    return _has(type_.value_type, wanted) if isinstance(type_, pa.ListType) else wanted(type_)
+
+
+# Reading: what Arrow does not do by itself, or does for values that are not of the type
+
+
+def _reading(type_: pa.DataType) -> Convert | None:
+    if isinstance(type_, pa.StructType):
+        return _of_struct([(one.name, _reading(one.type)) for one in type_], keep_null=True)
+    if isinstance(type_, pa.MapType):
+        return _pairs(_reading(type_.item_field.type))
+    if isinstance(type_, pa.ListType):
+        return _of_list(_reading(type_.value_type))
+    if type_ in _INTEGERS:
+        return _integer
+    if pa.types.is_floating(type_):
+        return _float
+    if pa.types.is_decimal(type_):
+        return _decimal
+    if pa.types.is_date32(type_):
+        return _date
+    if pa.types.is_timestamp(type_):
+        return _timestamp if type_ != pa.timestamp("us") else _local_timestamp
+    return _binary if type_ == pa.binary() else None
+
+
+def _of_struct(fields: list[tuple[str, Convert | None]], *, keep_null: bool) -> Convert:
+    converted = [(name, convert) for name, convert in fields if convert is not None]
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError(f"{_short(value)} is not an object")
+        for name, inner in converted:
+            one = value.get(name)
+            if one is not None:
+                value[name] = inner(one)
+        return value if keep_null else {name: one for name, one in value.items() if one is not None}
+
+    return convert
+
+
+def _of_list(inner: Convert | None) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise TypeError(f"{_short(value)} is not an array")
+        return value if inner is None else [None if one is None else inner(one) for one in value]
+
+    return convert
+
+
+def _pairs(inner: Convert | None) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError(f"{_short(value)} is not an object")
+        return [(key, one if one is None or inner is None else inner(one)) for key, one in value.items()]
+
+    return convert
+
+
+def _integer(value: Any) -> Any:
+    if value.__class__ is not int:
+        raise TypeError(f"{_short(value)} is not an integer")
+    return value
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, str) and value in _NUMBERS:
+        return _NUMBERS[value]
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise TypeError(f"{_short(value)} is not a number")
+    return float(value)
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+        raise TypeError(f"{_short(value)} is not a number")
+    found = Decimal(value)
+    if not found.is_finite():
+        raise ValueError(f"{_short(value)} is not a number")
+    return found
+
+
+def _date(value: Any) -> date:
+    if not isinstance(value, str) or len(value) != _DATE_LENGTH:
+        raise TypeError(f"{_short(value)} is not a date as 2013-01-31")
+    return date.fromisoformat(value)
+
+
+def _timestamp(value: Any) -> datetime:
+    if not isinstance(value, str):
+        raise TypeError(f"{_short(value)} is not a timestamp as 2013-01-31T12:00:00Z")
+    found = datetime.fromisoformat(value)
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def _local_timestamp(value: Any) -> datetime:
+    if not isinstance(value, str):
+        raise TypeError(f"{_short(value)} is not a timestamp as 2013-01-31T12:00:00")
+    found = datetime.fromisoformat(value)
+    if found.tzinfo is not None:
+        raise ValueError(f"{_short(value)} has an offset: a timestamp_ntz has none")
+    return found
+
+
+def _binary(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{_short(value)} is not base64")
+    return b64decode(value, validate=True)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{text[:60]}…" if len(text) > 60 else text
+
+
+# Writing
+
+
+def _writing(type_: pa.DataType) -> Convert | None:
+    if isinstance(type_, pa.StructType):
+        return _of_struct([(one.name, _writing(one.type)) for one in type_], keep_null=False)
+    if isinstance(type_, pa.MapType):
+        return _object(_writing(type_.item_field.type))
+    if isinstance(type_, pa.ListType):
+        return _of_list(_writing(type_.value_type))
+    if pa.types.is_floating(type_):
+        return lambda value: value if math.isfinite(value) else _float_text(value)
+    if pa.types.is_decimal(type_):
+        fragment = require("orjson", "formats", purpose="writing JSON").Fragment
+        return lambda value: fragment(f"{value:f}")
+    return (lambda value: b64encode(value).decode()) if type_ == pa.binary() else None
+
+
+def _float_text(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _object(inner: Convert | None) -> Convert:
+    def convert(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: one if one is None or inner is None else inner(one) for key, one in pairs}
+
+    return convert
