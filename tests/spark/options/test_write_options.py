@@ -14,6 +14,7 @@ from seglog.spark.options.write_options import (
     check_mode,
     parse_write_options,
 )
+from seglog.values.value_options import NO_FORMATS
 
 
 def parse(**options: str) -> WriteOptions:
@@ -60,6 +61,7 @@ def test_everything() -> None:
         transaction=AppTransaction(application="nightly", version=20130107),
         allow_foreign=True,
         linger_seconds=0,
+        formats=NO_FORMATS,
         ignored=("kafka.acks", "kafka.bootstrap.servers"),
     )
 

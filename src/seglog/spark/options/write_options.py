@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from seglog.core.types import MAX_INT32, MAX_INT64
 from seglog.records.compression import Codec, check_level
 from seglog.spark.options import option as parsers
 from seglog.spark.options.option import Option, OptionTable, OptionValues
+from seglog.spark.options.value_options import WRITE_ROWS
+from seglog.values.value_options import ValueOptions, parse_value_options
 
 STREAM_LINGER_SECONDS: Final = 5
 """How long a stream keeps the directory open after a micro-batch, unless the option says otherwise."""
@@ -63,6 +65,7 @@ class WriteOptions:
     transaction: AppTransaction | None
     allow_foreign: bool
     linger_seconds: int | None
+    formats: ValueOptions
     ignored: tuple[str, ...]
 
     def ledger_entry(self, job: str) -> tuple[str, int]:
@@ -84,10 +87,11 @@ class WriteOptions:
         return codec, levels.get(codec)
 
 
-def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
+def check_columns(columns: Mapping[str, str], topic: str | None, encoded: Collection[str] = ()) -> None:
     """Refuse a frame that cannot be written, as the connector does.
 
-    ``columns`` has the name and the type (``simpleString``) of each. `InvalidConfigError` names the column.
+    ``columns`` has the name and the type (``simpleString``) of each. Those in ``encoded`` have the type of a schema.
+    `InvalidConfigError` names the column.
     """
     if topic is None and "topic" not in columns:
         raise InvalidConfigError("the frame has no column topic: add it, or set the option topic")
@@ -95,7 +99,7 @@ def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
         raise InvalidConfigError(f"the frame has no column value; it has {', '.join(columns) or 'none'}")
     for name, allowed in _COLUMNS.items():
         found = columns.get(name)
-        if found is None or (name == "topic" and topic is not None):
+        if found is None or name in encoded or (name == "topic" and topic is not None):
             continue
         plain = re.sub(r" collate \w+", "", found)
         if plain not in allowed and not (name == "headers" and plain == "array<void>"):
@@ -167,6 +171,7 @@ OPTIONS: Final = OptionTable(
            "Also write to topics that a Kafka broker created: only safe if they have one replica.", default=False),
     Option("lingerSeconds", parsers.number(0, 24 * 60 * 60), "seconds",
            "How long the directory stays open after the last job.", default_text="0; in streams 5"),
+    *WRITE_ROWS,
     Option("includeHeaders", parsers.boolean, "`true`, `false`",
            "Without effect: the column `headers` is written if the frame has it.", use="none"),
 )  # fmt: skip
@@ -220,6 +225,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         transaction=_transaction(values),
         allow_foreign=values.of("allowForeign"),
         linger_seconds=values.of("lingerSeconds"),
+        formats=parse_value_options(options),
         ignored=tuple(sorted(ignored)),
     )
 

@@ -31,6 +31,7 @@ from seglog.spark.runtime.processes import driver_pid
 from seglog.spark.write.directories.commit_client import CommitClient, directory_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.storage.adopt import StagedPart
+from seglog.values.batch_encoder import BatchEncoder, resolve_write_formats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,9 @@ class _Sink:
             raise InvalidConfigError(
                 "options txnAppId and txnVersion: the sink of a stream sets them from the query and the batch id"
             )
-        check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, self._options.topic)
+        columns = {field.name: field.dataType.simpleString() for field in schema.fields}
+        self._formats = resolve_write_formats(self._options.formats, self._options.topic, OsFs())
+        check_columns(columns, self._options.topic, self._formats.names)
         _warn(schema, self._options)
         # The options are all that the planner and the commit of a stream have in common.
         self.plan = self._begin(json.dumps(sorted(options.items())) if stream else None)
@@ -124,7 +127,7 @@ class _Sink:
         if not self.plan.adopted:
             task = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"
             writer = TaskWriter(self.plan, task, fs=OsFs(), clock=SystemClock(), rng=np.random.default_rng())
-            parts = writer.write(batches)
+            parts = writer.write(BatchEncoder(self._formats).encode_all(batches))
         return TaskCommit(
             job=self.plan.job,
             parts=json.dumps([part.to_json() for part in parts]),
