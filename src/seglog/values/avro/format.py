@@ -30,7 +30,12 @@ class AvroFormat:
         return AvroDecoder(self._reader if writer is None else parse(writer), self._reader, self._layout).decode
 
     def encode(self, column: pa.Array) -> pa.Array:
-        return pa.array(encode_column(self._reader, cast_column(column, self.type)), pa.binary())
+        """A null is a null value, also if the schema is a union with null."""
+        column = cast_column(column, self.type)
+        parts = encode_column(self._reader, column)
+        if column.null_count:
+            parts = [part if valid else None for part, valid in zip(parts, column.is_valid().to_pylist(), strict=True)]
+        return pa.array(parts, pa.binary())
 
 
 def parse(schema: SchemaText) -> Schema:
