@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import ISOLATION_LEVELS, OptionError, check_choice, parse_time, with_options
+from seglog.cli.options import ISOLATION_LEVELS, OptionError, check_choice, key_values, parse_time, with_options
 from seglog.cli.output import FINE, Out
 from seglog.cli.signals import Termination, note_termination
 from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, TopicNames
 from seglog.cli.wire.formats import (
+    FORMATS,
     ConsumedRecord,
     RecordFormats,
     check_format,
@@ -22,6 +23,7 @@ from seglog.cli.wire.formats import (
     unescape,
 )
 from seglog.cli.wire.partition_lists import check_partitions, partition_numbers
+from seglog.cli.wire.typed_records import TYPED_FORMATS, TypedRecords
 from seglog.cluster.reassignment_plan import Place
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
@@ -174,25 +176,50 @@ class PrintOptions(NamedTuple):
         ),
     ] = None
     key_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="text, json, hex or base64.", show_default="text")
+        str | None,
+        typer.Option(metavar="FORMAT", help="text, json, hex, base64, avro or protobuf.", show_default="text"),
     ] = None
     value_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="The same, for values.", show_default="text")
+    ] = None
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The schema registry, for avro and protobuf.", show_default=False),
+    ] = None
+    format_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format-option",
+            metavar="KEY=VALUE",
+            help="How keys and values are read, as in valueSchema=flight.avsc; see docs/values.md.",
+            show_default=False,
+        ),
     ] = None
     header_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="The same, for headers.", show_default="text")
     ] = None
     null: Annotated[str, typer.Option("--null", metavar="TEXT", help="Printed instead of null.")] = ""
 
+    def typed(self, topics: Sequence[str]) -> TypedRecords | None:
+        """The decoder of avro and protobuf; None if neither is asked for."""
+        given = (("valueFormat", self.value_format), ("keyFormat", self.key_format))
+        options = {name: form for name, form in given if form in TYPED_FORMATS}
+        if not options:
+            if self.registry is not None or self.format_options:
+                raise OptionError("--registry and --format-option need --value-format or --key-format avro or protobuf")
+            return None
+        options |= key_values("--format-option", self.format_options)
+        if self.registry is not None:
+            options["schema.registry.url"] = self.registry
+        return TypedRecords(options, topics)
+
     def writer(self, *, json: bool) -> Write:
-        key, value, header = (
-            check_format(given or ("base64" if json else "text"), option)
-            for given, option in (
-                (self.key_format, "--key-format"),
-                (self.value_format, "--value-format"),
-                (self.header_format, "--header-format"),
-            )
+        default = "base64" if json else "text"
+        key, value = (
+            "json" if given in TYPED_FORMATS else check_choice(option, given or default, (*FORMATS, *TYPED_FORMATS))
+            for given, option in ((self.key_format, "--key-format"), (self.value_format, "--value-format"))
         )
+        header = check_format(self.header_format or default, "--header-format")
         formats = RecordFormats(key, value, header, unescape(self.null))
         return _writer(formats, self.format_string, self.key_separator, json=json)
 
@@ -224,11 +251,12 @@ def consume(
         raise OptionError("consume needs the name of a topic")
     reading.check(partitions)
     write = shown.writer(json=json)
+    typed = shown.typed(wanted)
     start = reading.start()
     cluster = brokers.cluster()
     there = cluster.partitions(wanted)
     has_group = reading.group is not None
-    run = _Consumption(cluster, cluster.consumer(reading.settings(start)), write, stores=has_group)
+    run = _Consumption(cluster, cluster.consumer(reading.settings(start)), write, typed, stores=has_group)
     try:
         if has_group:
             if start.kind not in ("stored", "beginning", "end"):
@@ -273,8 +301,11 @@ def _writer(formats: RecordFormats, format_string: str | None, key_separator: st
 class _Consumption:
     """Writes the records of a consumer. Offsets of a group are stored after the records have been written."""
 
-    def __init__(self, cluster: Cluster, consumer: Any, write: Write, *, stores: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, consumer: Any, write: Write, typed: TypedRecords | None, *, stores: bool
+    ) -> None:
         self._cluster = cluster
+        self._typed = typed
         self._consumer = consumer
         self._write = write
         self._stores = stores
@@ -312,21 +343,22 @@ class _Consumption:
     def _take(self, batch: Sequence[Any]) -> int:
         """Write the records of a batch; returns their number."""
         newest: dict[Place, Any] = {}
-        read = 0
+        received: list[ConsumedRecord] = []
         for message in batch:
             at = message.topic(), message.partition()
             if message.error() is not None:
                 self._event(at, message.error())
                 continue
             self._ended.discard(at)
-            self._write(self._out, _received(message))
+            received.append(_received(message))
             newest[at] = message
-            read += 1
+        for record in received if self._typed is None or not received else self._typed.decode(received):
+            self._write(self._out, record)
         if newest:
             self._out.flush()
         for message in newest.values() if self._stores else ():
             self._store(message)
-        return read
+        return len(received)
 
     def _event(self, at: Place, error: Any) -> None:
         if error.code() == self._cluster.kafka.KafkaError._PARTITION_EOF:

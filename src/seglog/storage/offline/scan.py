@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from seglog.storage.offline.chunk_decoding import BatchExclusion
 from seglog.storage.offline.scan_start import offset_at_time, start_position
 from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from seglog.storage.offline.transaction_state import read_transactions
+from seglog.storage.offline.typed_scan import typed_columns
 
 Bound = int | datetime
 """A log offset, or a point in time that has a time zone."""
@@ -71,6 +73,10 @@ def scan(
     batch_rows: int = 65536,
     batch_bytes: int = 8 << 20,
     include_control: bool = False,
+    value_format: str | None = None,
+    key_format: str | None = None,
+    format_options: Mapping[str, str] = MappingProxyType({}),
+    permissive: bool = False,
     fs: Fs | None = None,
 ) -> pa.RecordBatchReader:
     """Stream the records of Kafka's log files as Arrow record batches, partition by partition, by offset.
@@ -93,13 +99,15 @@ def scan(
     one; ``include_control`` gives transaction markers as rows too. A batch has at most ``batch_rows`` rows and about
     ``batch_bytes`` of records, more only if one of Kafka's record batches alone has more; that bounds memory as well.
 
+    ``value_format`` and ``key_format``: ``json``, ``avro`` or ``protobuf``, by a schema that ``format_options`` name
+    (``valueSchema``, ``schema.registry.url``, …: docs/values.md). The reader raises `UndecodableValueError` for the
+    first value that cannot be decoded; ``permissive`` makes it null and adds its bytes as ``valueBytes``.
+
     Raises what is wrong with the arguments at once: `InvalidConfigError`, `InvalidLogDirError`, `UnknownTopicError`,
     OSError. The reader raises `CorruptBatchError`, `CorruptRecordError` or `TooLargeError`, with file, position and
     offset, where it meets damage (a torn last batch of a log is none), and `OffsetOutOfRangeError` where retention
     deletes records before they are read.
     """
-    names = tuple(columns) if columns is not None else COLUMNS
-    schema = schema_of(names)
     if isolation_level not in _ISOLATION_LEVELS:
         raise InvalidConfigError(f"isolation_level is {' or '.join(_ISOLATION_LEVELS)}, not {isolation_level!r}")
     if batch_rows < 1 or batch_bytes < 1:
@@ -109,9 +117,16 @@ def scan(
     logs = _find(fs, [path] if isinstance(path, str | os.PathLike) else path, chosen)
     for bounds in (start, end):
         _check_named(bounds, logs)
+    formats = {"value": value_format, "key": key_format}
+    named = {log.origin.topic for log in logs if log.origin.topic is not None}
+    typed = typed_columns(columns, formats, format_options, lambda: named, fs, permissive=permissive)
+    names = tuple(COLUMNS if columns is None else columns) if typed is None else tuple(typed.read)
+    schema = schema_of(names)
     wanted = Selection(names, rows=batch_rows, bytes_=batch_bytes)
     read_committed = isolation_level == _ISOLATION_LEVELS[1]
     tasks = [_task(fs, log, wanted, start, end, BatchExclusion(include_control), read_committed) for log in logs]
+    if typed is not None:
+        return pa.RecordBatchReader.from_batches(typed.schema, typed.decode(_read_all(fs, tasks)))
     return pa.RecordBatchReader.from_batches(schema, _read_all(fs, tasks))
 
 

@@ -82,17 +82,22 @@ class JsonFormat:
         return DecodedColumn(pa.array(values, self._type), reasons)
 
     def encode(self, column: pa.Array) -> pa.Array:
-        """Fields that are null are left out, as Spark's ``to_json`` does."""
-        orjson = require("orjson", "formats", purpose="writing JSON")
-        convert = _writing(self._type)
-        out: list[bytes | None] = []
-        for row, value in enumerate(cast_column(column, self._type).to_pylist()):
-            try:
-                done = convert(value) if convert is not None and value is not None else value
-                out.append(None if value is None else orjson.dumps(done, option=orjson.OPT_UTC_Z))
-            except (TypeError, ValueError) as error:
-                raise InvalidRecordError(f"row {row} cannot be written as JSON: {error}") from error
-        return pa.array(out, pa.binary())
+        return write_json(cast_column(column, self._type))
+
+
+def write_json(column: pa.Array) -> pa.Array:
+    """A column of any type as texts. Fields that are null are left out, as Spark's ``to_json`` does."""
+    orjson = require("orjson", "formats", purpose="writing JSON")
+    convert = _writing(column.type)
+    option = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
+    out: list[bytes | None] = []
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            done = convert(value) if convert is not None and value is not None else value
+            out.append(None if value is None else orjson.dumps(done, option=option))
+        except (TypeError, ValueError) as error:
+            raise InvalidRecordError(f"row {row} cannot be written as JSON: {error}") from error
+    return pa.array(out, pa.binary())
 
 
 def _loads(*, exact: bool) -> Callable[[memoryview], Any]:
@@ -241,6 +246,8 @@ def _writing(type_: pa.DataType) -> Convert | None:
         return _of_list(_writing(type_.value_type))
     if pa.types.is_floating(type_):
         return lambda value: value if math.isfinite(value) else _float_text(value)
+    if type_ == pa.duration("us"):
+        return str
     if pa.types.is_decimal(type_):
         fragment = require("orjson", "formats", purpose="writing JSON").Fragment
         return lambda value: fragment(f"{value:f}")
