@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import DataLossError, RequestFailedError, UnknownTopicError
 from seglog.spark.read.batch_reader import SeglogReader
-from seglog.testing import Broker, Cluster, TopicFixture, TopicRecord
+from seglog.testing import Broker, Cluster, TopicFixture
 from tests import golden
 from tests.broker.python_clients import AdminClient
 from tests.cases import case
@@ -27,10 +27,12 @@ COUNT = 2_000
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    records = [
-        TopicRecord(b"v%d" % number + b"x" * (number % 90), key=b"k%d" % (number % 50)) for number in range(COUNT)
-    ]
-    with Broker({"t": TopicFixture(partitions=3, records=records), "empty": 2}) as broker:
+    """Topic ``t`` in batches of a few records."""
+    with Broker({"t": 3, "empty": 2}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000, "linger.ms": 20})
+        for number in range(COUNT):
+            producer.produce("t", b"v%d" % number + b"x" * (number % 90), key=b"k%d" % (number % 50))
+        assert producer.flush(30) == 0
         yield broker
 
 
@@ -43,7 +45,8 @@ def test_every_topic_of_a_golden_directory_has_the_rows_of_its_files(tmp_path: P
     """All codecs and formats, headers, transactions, compacted and deleted offsets."""
     directory = golden.log_dir(golden.unpack(tmp_path, version))
     wanted = {"path": str(directory), "includeHeaders": "true", "until": "logEnd"}
-    with Broker(copy_of=directory, settings={"log.retention.ms": "-1"}) as broker:
+    keeps = {"log.retention.ms": "-1", "transaction.abort.timed.out.transaction.cleanup.interval.ms": "86400000"}
+    with Broker(copy_of=directory, settings=keeps) as broker:
         chosen = {"kafka.bootstrap.servers": broker.bootstrap, "includeHeaders": "true"}
         assert sorted(rows(make_reader(chosen)), key=lambda row: row[:3]) == rows(make_reader(wanted))
         committed = {"isolationLevel": "read_committed"}
@@ -53,7 +56,7 @@ def test_every_topic_of_a_golden_directory_has_the_rows_of_its_files(tmp_path: P
 
 
 @given(
-    bounds=st.tuples(st.integers(0, 500), st.integers(0, 500)).map(sorted),
+    bounds=st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted),
     options=st.fixed_dictionaries(
         {},
         optional={
@@ -101,6 +104,16 @@ def test_an_empty_topic_and_an_empty_range(broker: Broker) -> None:
     assert offsets(make_reader(through(broker, subscribe="empty"))) == []
     same = '{"t": {"0": 5, "1": 5, "2": 5}}'
     assert offsets(make_reader(through(broker, startingOffsets=same, endingOffsets=same))) == []
+
+
+def test_a_task_that_is_given_up_leaves_nothing_to_the_next(broker: Broker) -> None:
+    """As with a limit: Spark stops reading, and the worker keeps its connections."""
+    reader = make_reader(through(broker, **{"kafka.max.partition.fetch.bytes": "2000"}))
+    (task, *_) = reader.partitions()
+    next(reader.read(task))  # the rest of it is dropped
+    found = places(reader, [task])
+    assert [offset for _, offset in found] == list(range(len(found)))
+    assert len(found) > 100
 
 
 # What happens meanwhile
@@ -213,7 +226,7 @@ def test_a_topic_that_was_created_again_is_another_topic() -> None:
 
 def test_a_task_follows_the_leader_when_a_broker_dies() -> None:
     with Cluster({"t": 1}, brokers=3) as cluster:
-        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.size": 10_000})
         for _ in range(5000):
             producer.produce("t", b"v" * 200)
         assert producer.flush(30) == 0
