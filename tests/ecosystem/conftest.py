@@ -20,7 +20,7 @@ _IN_INTEROP = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record-ecosystem", action="store_true", help="write docs_site/ecosystem.json from this run")
+    parser.addoption("--record-ecosystem", action="store_true", help="write results into docs_site/ecosystem.json")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -276,7 +276,8 @@ class Broker:
     @contextmanager
     def record(self, path: str | os.PathLike[str]) -> Iterator[None]:
         """Write all requests and answers to a file while the ``with`` lasts (`seglog.faults.recording` has the format;
-        `replay` plays it). The file is replaced. One recording at a time; it ends when the broker stops, too."""
+        `replay` plays it). An older recording is replaced; `FaultError` for any other file. One recording at a time; it
+        ends when the broker stops, too."""
         self._control("record", {"path": os.path.abspath(path)})
         try:
             yield
