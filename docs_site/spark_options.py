@@ -22,7 +22,8 @@ _TOPIC_CONFIG: Final = Option(
 _TABLES: Final[Mapping[str, Iterable[Option]]] = {
     "read": [row for row in read_options.OPTIONS.values() if row.use == "any"],
     "stream": [row for row in read_options.OPTIONS.values() if row.use == "stream"],
-    "write": [*write_options.OPTIONS.values(), _TOPIC_CONFIG],
+    "write": [*(row for row in write_options.OPTIONS.values() if row.use != "values"), _TOPIC_CONFIG],
+    "values": [row for row in {**read_options.OPTIONS, **write_options.OPTIONS}.values() if row.use == "values"],
 }
 
 

@@ -26,6 +26,7 @@ def warm() -> None:
     from seglog.storage.compaction.compiled_cleaner import CompiledMap
     from seglog.storage.offline.scan import scan
     from seglog.storage.offline.table_batches import FileRange, iter_table_batches
+    from seglog.values.avro.decoder import warm_decoder
 
     fs = OsFs()
     with tempfile.TemporaryDirectory(prefix="seglog-warm-") as directory:
@@ -63,6 +64,7 @@ def warm() -> None:
             pass
         _warm_parts(fs, replace(round_, first_dirty=2))
     warm_partitioner()
+    warm_decoder()
     offsets = CompiledMap(10_000, 9_000)
     offsets.put(b"key", 0)
     offsets.make_room(9_000)

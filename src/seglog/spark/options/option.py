@@ -19,8 +19,8 @@ from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition, validate_top
 class Option(NamedTuple):
     """One option. ``values``, ``default_text`` and ``doc`` are Markdown for `docs/spark.md`.
 
-    ``use`` says where it has an effect: everywhere, in streams only, or nowhere (options of the Kafka connector that
-    concern its brokers).
+    ``use`` says where it has an effect: everywhere, in streams only, for typed keys and values (values), or nowhere
+    (options of the Kafka connector that concern its brokers).
     """
 
     name: str

@@ -23,7 +23,7 @@ _COMMON: Final = (
     _row("valueFormat", _FORMATS, "The column `value` has the type of a schema, not `binary`.", "bytes"),
     _row("valueSchema", _SCHEMA, "The schema to read or write with; for JSON, columns as in `a int, b struct<c: "
          "string>` or a JSON Schema.", "the registry's latest version of the subject"),
-    _row("valueFraming", _FRAMINGS, "What precedes a value: see [Framing](#framing).",
+    _row("valueFraming", _FRAMINGS, "What precedes a value: see [Framing](values.md#framing).",
          "`confluent` with a registry, else `plain`"),
     _row("valueSubject", _SUBJECT, "Where the schema is registered.", "that of the strategy"),
     _row("valueSubjectStrategy", _STRATEGIES, "The subject is `<topic>-value`, `<record>` or `<topic>-<record>`.",
@@ -50,6 +50,6 @@ _COMMON: Final = (
 READ_ROWS: Final = _COMMON
 WRITE_ROWS: Final = (
     *_COMMON,
-    _row("valueSchemaId", "a number", "The id of a registered schema to write with, instead of registering one."),
-    _row("keySchemaId", "a number", "The same for keys."),
+    _row("valueSchemaId", "a number", "Sink: the id of a registered schema to write with."),
+    _row("keySchemaId", "a number", "Sink: the same for keys."),
 )

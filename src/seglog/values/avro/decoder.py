@@ -9,7 +9,7 @@ from seglog.records.intrinsics import I64
 from seglog.values.avro.kernels import read_values, reason_of
 from seglog.values.avro.layout import Cells, Layout
 from seglog.values.avro.program import compile_program
-from seglog.values.avro.schema import Schema
+from seglog.values.avro.schema import Schema, parse_schema
 from seglog.values.schemas import DecodedColumn
 
 
@@ -29,6 +29,7 @@ class AvroDecoder:
             code = code.copy()
             code[program.text_constants, 2] += len(data)
             data = np.concatenate((data, np.frombuffer(program.constants, np.uint8)))
+            data.setflags(write=False)  # the loop is compiled for read-only bytes
         rows = column.spans.shape[1]
         faults: I64 = np.zeros(rows, np.int64)
         counts: I64 = np.zeros(layout.space_count, np.int64)
@@ -44,3 +45,10 @@ class AvroDecoder:
         array = Cells(data, cells, starts, layout.spaces, counts).array(layout.root, rows)
         bad = np.flatnonzero(faults)
         return DecodedColumn(array, {int(row): reason_of(int(faults[row]), program.reasons) for row in bad})
+
+
+def warm_decoder() -> None:
+    """Compile the loop."""
+    schema = parse_schema('"string"')
+    spans: I64 = np.array([[0], [2]], np.int64)
+    AvroDecoder(schema, schema, Layout(schema)).decode(ByteColumn(np.frombuffer(b"\2a", np.uint8), spans))
