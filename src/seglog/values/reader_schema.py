@@ -61,7 +61,7 @@ def make_format(reader: ReaderSchema) -> ValueFormat:
             f"{reader.schema.kind}"
         )
     for module in ("numpy", "numba", "pyarrow"):
-        require(module, "fast", purpose="reading keys and values with types")
+        require(module, "formats", purpose="reading keys and values with types")
     if reader.schema.kind == AVRO:
         from seglog.values.avro.format import AvroFormat
 

@@ -198,6 +198,31 @@ def test_dead_letters_need_a_format() -> None:
         parse_options({"path": "/d", "deadLetter": "/x", "mode": "permissive"})
 
 
+def test_a_table_has_typed_columns(spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path, "t", b'{"a": 1, "b": {"c": "x"}}', None)
+    options = f"path '{tmp_path}', valueFormat 'json', valueSchema 'a int, b struct<c: string>'"
+    spark.sql(f"CREATE TABLE typed_values USING seglog OPTIONS ({options})")
+    try:
+        rows = spark.sql("SELECT offset, value.a, value.b.c FROM typed_values ORDER BY offset").collect()
+    finally:
+        spark.sql("DROP TABLE typed_values")
+    assert [tuple(row) for row in rows] == [(0, 1, "x"), (1, None, None)]
+
+
+def test_protobuf_comes_to_spark(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    schema = (
+        'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message A { int32 x = 1; } '
+        "message F { int64 n = 1; repeated A xs = 2; google.protobuf.Timestamp at = 3; map<string, double> m = 4; }"
+    )
+    registry = Registry(RegistryConfig(urls=(url,)))
+    number = registry.register("t-value", "PROTOBUF", schema)
+    value = b"\x08\x05\x12\x02\x08\x07\x1a\x02\x08\x3c\x22\x0c\x0a\x01k\x11" + b"\0" * 6 + b"\xf0\x3f"
+    _write(tmp_path, "t", b"\0" + number.to_bytes(4, "big") + b"\x02\x02" + value)
+    options = _options(tmp_path, url, valueFormat="protobuf", valueRecordName="F")
+    (row,) = spark.read.format("seglog").options(**options).load().selectExpr("to_json(value) v").collect()
+    assert json.loads(row.v) == {"n": 5, "xs": [{"x": 7}], "at": "1970-01-01T00:01:00.000Z", "m": {"k": 1.0}}
+
+
 def test_a_table_keeps_no_secret(url: str) -> None:
     options = _options(Path("/d"), url, provider="seglog") | {
         "schema.registry.bearer.auth.token": "t",

@@ -21,7 +21,7 @@ class TypedRecords:
     def __init__(self, options: Mapping[str, str], topics: Sequence[str]) -> None:
         """``options`` as in `seglog.values.value_options`. Raises what `resolve_formats` raises."""
         for module in ("numpy", "numba", "pyarrow"):
-            require(module, "fast", purpose="--value-format avro or protobuf")
+            require(module, "formats", purpose="--value-format avro or protobuf")
         from seglog.values.batch_decoder import BatchDecoder
         from seglog.values.reader_schema import resolve_formats
         from seglog.values.value_options import parse_value_options
