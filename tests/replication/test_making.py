@@ -16,7 +16,7 @@ from seglog.core.errors import SeglogError
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.log.log import Log
-from tests.replication.brokers import Node
+from tests.replication.brokers import Node, cluster
 
 NONE_LEFT = descriptors.KEPT_BACK + descriptors.most_sealed_files()
 OTHER = 2
@@ -26,15 +26,11 @@ def run(path: Path, act: Callable[[Node, list[tuple[str, ...]]], Awaitable[None]
     """``act`` gets the partitions that were reported as not served."""
 
     async def within() -> None:
-        node = Node(path, 1, lag_max_ms=200)
         told: list[tuple[str, ...]] = []
-        try:
-            await (await node.open()).start()
+        async with cluster(path, 1, {"replica.lag.time.max.ms": "200"}) as (node,):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(node.membership, "report_offline", told.append)
                 await act(node, told)
-        finally:
-            await node.stop()
 
     asyncio.run(within())
 

@@ -1,23 +1,27 @@
 """A store that is put back from any older copy, again and again, while topics are created and deleted: under every seed
-nothing is deleted whose deletion the store did not name. Brokers refuse such a store; this is what is left if one does
-not notice, or an operator accepts it."""
+nothing is deleted whose deletion the store did not name. Brokers refuse such a store. Here an operator accepts it, or
+the broker cannot notice, because its directory has no generation yet."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
 import pytest
 
+from seglog.cluster.backup import accepted
+from seglog.cluster.sqlite_store import SqliteStore
+from seglog.core.clock import SystemClock
 from seglog.core.fs import OsFs
+from seglog.storage.directory.cluster_mark import read_mark, write_mark
 from seglog.storage.directory.strays import STRAY
 from seglog.storage.formats.checkpoints import read_partition_metadata
 from tests.cases import case
-from tests.replication.brokers import Node, is_whole
+from tests.replication.brokers import Node, controlling, is_whole
 from tests.replication.leading import batch
 
 NAMES = ("a", "b", "c")
@@ -40,6 +44,20 @@ def kept(directory: Path) -> dict[UUID, list[bytes]]:
     return found
 
 
+async def accept(path: Path, seconds: int) -> None:
+    """As `seglog cluster accept-store` does, some seconds from now: it tells two acceptances apart by their second."""
+    store = await SqliteStore.open(path)
+    await store.commit(list(accepted(await store.load(""), SystemClock().now_ms() + 1000 * seconds)))
+    await store.close()
+
+
+def forget(directory: Path) -> None:
+    """Let the directory's mark say nothing of the store that it was used with."""
+    mark = read_mark(OsFs(), str(directory))
+    assert mark is not None
+    write_mark(OsFs(), str(directory), mark._replace(generation=-1, broker_epoch=0))
+
+
 class Story:
     """One broker, its store, and copies of it; ``expected`` are the records of topics whose deletion nobody named."""
 
@@ -49,9 +67,10 @@ class Story:
         self.store = path / "store.db"
         self.copies: list[Path] = []
         self.expected: dict[UUID, bytes] = {}
+        self.control = AsyncExitStack()
 
     async def run(self) -> None:
-        node = await (await Node(self.path, 1).open()).start()
+        node = await self.start()
         try:
             for step in range(STEPS):
                 case()
@@ -59,7 +78,15 @@ class Story:
                 node = await act(node, step)
                 self.check()
         finally:
-            await node.stop()
+            await self.stop(node)
+
+    async def start(self) -> Node:
+        await self.control.enter_async_context(controlling(self.path))
+        return await Node(self.path, 1).started()
+
+    async def stop(self, node: Node) -> None:
+        await node.stop()
+        await self.control.aclose()
 
     def check(self) -> None:
         found = kept(self.path / "1")
@@ -69,8 +96,7 @@ class Story:
     async def create(self, node: Node, step: int) -> Node:
         free = [name for name in NAMES if name not in node.view.topics]
         if free:
-            node.told.extend([("", 0, False)] * (step + 1))  # each topic has another id
-            topic_id = await node.create(self.rng.choice(free), [[1]])
+            topic_id = await node.create(self.rng.choice(free), [[1]], life=step)
             await node.until(lambda: (topic_id, 0) in node.replicas.by_key and node.replica(topic_id).leads)
             node.replica(topic_id).append(batch(self.rng.randrange(1, 200)))
             await node.until(lambda: is_whole([node], topic_id))
@@ -92,14 +118,18 @@ class Story:
         copy(self.store, self.copies[-1])
         return node
 
-    async def put_back(self, node: Node, _: int) -> Node:
+    async def put_back(self, node: Node, step: int) -> Node:
         if not self.copies:
             return node
-        await node.stop()
+        await self.stop(node)
         for file in self.path.glob("store.db*"):
             file.unlink()
         copy(self.rng.choice(self.copies), self.store)
-        return await (await Node(self.path, 1).open()).start()
+        if self.rng.random() < 0.5:
+            await accept(self.store, step)
+        else:
+            forget(self.path / "1")
+        return await self.start()
 
 
 @pytest.mark.parametrize("seed", range(30))
