@@ -1,16 +1,21 @@
-"""For all tests: how long random tests run, and how many cases they ran."""
+"""For all tests: how long random tests run, how many cases they ran, and the session of Spark."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.nodeid import NodeId
 from hypothesis import settings
 
 from tests import cases
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The short run takes the same cases every time, so that its verdict is one on the code alone; the long one
 # (`make test-long`) looks for new ones. A case's time depends on the machine and is no verdict.
@@ -31,6 +36,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark in item.iter_markers("xdist_group"):
             if not item.nodeid.endswith(f"@{mark.args[0]}"):
                 item._id = NodeId.parse(f"{item.nodeid}@{mark.args[0]}")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests of the group ``spark``; it is a Connect server too. Its output is in ``spark.log``.
+
+    A session takes seven seconds to start and its first jobs ten more.
+    """
+    from seglog.spark import get_spark  # other tests need no Spark
+    from tests.kit.ports import free_port
+    from tests.spark.killed_stream import INTERPRETED, SHORT_LIVED
+
+    directory: Path = tmp_path_factory.mktemp("spark")
+    with contextlib.chdir(Path(__file__).parents[1]):  # Python workers import `tests` from where the JVM was started
+        session = get_spark(
+            "seglog tests",
+            master="local[2]",
+            config={
+                "spark.sql.shuffle.partitions": "1",
+                "spark.sql.adaptive.enabled": "false",
+                **INTERPRETED,
+                "spark.sql.warehouse.dir": str(directory / "warehouse"),
+                "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Dderby.system.home={directory}",
+                "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+                "spark.connect.grpc.binding.address": "127.0.0.1",
+                "spark.connect.grpc.binding.port": str(free_port()),
+            },
+            jvm_log=str(directory / "spark.log"),
+        )
+    yield session
+    session.stop()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -39,7 +39,7 @@ def at_work(path: Path, store: str | None = None) -> Iterator[tuple[SeglogCluste
     own = {3: {"metrics.listener": f"127.0.0.1:{free_port()}"}}
     with SeglogCluster(path, store, settings=SETTINGS, own=own) as cluster:
         create_topics(cluster.bootstrap, NewTopic("t", 2, 3))
-        with Workload(cluster.bootstrap, "t", 2, pace=0.02) as load:
+        with Workload(cluster.bootstrap, "t", 2, pace=0.06) as load:
             load.wait_for_more()
             with consumer(cluster.bootstrap, "stores") as member:  # the topic of offsets is there from here on
                 member.committed([TopicPartition("t", 0)], timeout=SECONDS)

@@ -19,7 +19,7 @@ from seglog.testing import Broker
 from tests.docs.blocks import RUN, SHOWN, Reader, blocks, mentioned, without_blocks
 from tests.kit.ports import free_port
 
-pytestmark = pytest.mark.xdist_group("spark-jobs")
+pytestmark = pytest.mark.xdist_group("spark")  # for its session
 
 _ROOT: Final = Path(__file__).parents[2]
 _PAGES: Final = {

@@ -113,4 +113,4 @@ def echo(body: bytes) -> bytes:
 
 async def until(is_so: Callable[[], bool]) -> None:
     while not is_so():
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)

@@ -47,6 +47,8 @@ STEPS: Final = (
     "adopted",  # it is done, and Spark does not know
     "known",  # Spark has written its own commit file
 )
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that runs small jobs: its optimizing compiler would cost more than it saves, and take a core from them."""
 TO_THE_END: Final = "none"
 ANY: Final = "any"
 """The driver is killed from outside."""

@@ -71,10 +71,12 @@ def test_each_test_finds_a_broker_that_is_as_new(tmp_path: Path, *, process: boo
 
 def test_a_test_fails_if_its_fault_was_never_met(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
-        "from confluent_kafka.admin import AdminClient\n"
+        "from confluent_kafka import Producer\n"
         "def test_it_is_met(seglog_faults, seglog_broker, seglog_clock):\n"
-        "    seglog_broker.lose('Metadata')\n"
-        "    AdminClient({'bootstrap.servers': seglog_broker.bootstrap}).list_topics(timeout=60)\n"
+        "    seglog_broker.lose('Produce')\n"
+        "    producer = Producer({'bootstrap.servers': seglog_broker.bootstrap})\n"
+        "    producer.produce('t', b'tea')\n"
+        "    assert producer.flush(60) == 0\n"
         "    seglog_clock.advance(1)\n"
         "def test_it_is_not_met(seglog_faults, seglog_broker):\n"
         "    seglog_broker.lose('Produce')\n"

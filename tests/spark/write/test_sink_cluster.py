@@ -68,6 +68,7 @@ frame.write.format("dying").mode("append").option("topic", "t").option("numParti
 """
 
 
+@pytest.mark.everything
 def test_writes_every_record_once_and_in_order(path: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "marks").mkdir()
     program = tmp_path / "driver.py"

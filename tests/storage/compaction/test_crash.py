@@ -13,11 +13,11 @@ from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.log import Log
 from seglog.storage.log.recovery import LogCheckpoint
 from seglog.testing import Call, CrashFs, MemoryFs
-from tests.cases import case
+from tests.cases import case, is_long
 from tests.storage.compaction.compacted import Batch, Writer, batches, config, facts, values
 from tests.storage.disk import PATH, load, new_disk
 
-OUTCOMES = 3
+OUTCOMES = 3 if is_long() else 1
 """What the disk may have forgotten, tried for each place of a crash."""
 ROOMY = config(delete_retention_ms=0, internal_segment_bytes=4_600, segment_index_bytes=1_200)
 """Three segments fit into one; what is marked to go in one round goes in the next."""

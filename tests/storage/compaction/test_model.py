@@ -266,4 +266,4 @@ def newest_values(records: list[Record]) -> dict[bytes, bytes]:
 
 
 TestCompactedLog = CompactedLog.TestCase
-TestCompactedLog.settings = settings(max_examples=100, stateful_step_count=30)
+TestCompactedLog.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=30)

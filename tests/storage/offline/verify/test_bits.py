@@ -1,7 +1,8 @@
-"""Every bit of a partition's directory flipped, one at a time: verification finds each.
+"""Bits of a partition's directory flipped, one at a time: verification finds each.
 
 What a CRC covers is argued and checked in two steps: the CRC-32C of a batch changes with every single bit of it, and a
-random sample of these flips goes through the whole of verification. All other bits go through it one by one.
+random sample of these flips goes through the whole of verification. Of all other bytes one bit each goes through it; in
+`make test-long`, every bit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from seglog.records.batch import CRC_START, check_crc, compute_crc, read_header
-from tests.cases import case
+from tests.cases import case, is_long
 from tests.storage.offline.verify.verified import (
     PARTITION,
     Flipper,
@@ -33,6 +34,8 @@ def test_every_bit_that_no_crc_covers_is_found(tmp_path: Path, kind: str, size: 
     for name, data in bytes_of(partition).items():
         flipper = Flipper(partition / name)
         for position, bit in bits_under_no_crc(name, data):
+            if bit != position % 8 and not is_long():
+                continue
             flipper.flip(position, bit)
             if not look(tmp_path / "logs").is_damaged:
                 missed.append((name, position, bit))

@@ -1,3 +1,0 @@
-from tests.spark.conftest import spark
-
-__all__ = ["spark"]
