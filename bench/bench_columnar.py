@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from seglog.records.batch_tables import check_compressed, walk_batches
-from seglog.records.column_decoding import Selection, decode_batches
+from seglog.records.column_decoding import Selection, decode_parts
 from seglog.records.column_encoding import encode_columns
 from seglog.records.columns import COLUMNS, SourcePartition
 from seglog.records.compression import Codec
@@ -71,8 +71,8 @@ def make_case(value_bytes: int, codec: Codec) -> Case:
 def decode(case: Case, names: tuple[str, ...]) -> None:
     rows = 0
     for walked in walk_batches(case.data, rows=CHUNK_BATCHES):
-        for batch in decode_batches(case.data, walked.table, Selection(names), SourcePartition("topic", 0)):
-            rows += batch.num_rows
+        for decoded in decode_parts(case.data, walked.table, Selection(names), SourcePartition("topic", 0)):
+            rows += 0 if decoded.rows is None else decoded.rows.num_rows
     assert rows == case.records
 
 

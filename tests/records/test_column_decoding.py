@@ -16,7 +16,7 @@ from seglog.core.types import MAX_INT64, TimestampType
 from seglog.records import any_magic
 from seglog.records.batch import DELETE_HORIZON_BIT, BatchHeader, build_batch, entries, read_header
 from seglog.records.batch_tables import walk_batches
-from seglog.records.column_decoding import Selection, decode_batches
+from seglog.records.column_decoding import Selection, decode_parts
 from seglog.records.columns import COLUMNS, EXTRA_SCHEMA, SCHEMA, SourcePartition, schema_of
 from seglog.records.compression import Codec, compress
 from seglog.records.record import NewRecord, Record, encode_batch, encode_records
@@ -31,7 +31,9 @@ ALL_COLUMNS = (*COLUMNS, *EXTRA_SCHEMA.names)
 def decode(data: bytes, wanted: Selection | None = None, base: int = 0) -> Iterator[pa.RecordBatch]:
     wanted = wanted or Selection()
     for walked in walk_batches(data, base=base, rows=5):
-        yield from decode_batches(data, walked.table, wanted, SourcePartition("t", 3), base=base)
+        for decoded in decode_parts(data, walked.table, wanted, SourcePartition("t", 3), base=base):
+            assert decoded.rows is not None
+            yield decoded.rows
 
 
 def rows(data: bytes, wanted: Selection | None = None) -> list[dict[str, Any]]:

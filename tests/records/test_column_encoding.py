@@ -14,7 +14,7 @@ from seglog.core.errors import InvalidConfigError, InvalidRecordError, InvalidTi
 from seglog.core.types import TimestampType
 from seglog.records.batch import entries, read_header
 from seglog.records.batch_tables import walk_batches
-from seglog.records.column_decoding import Selection, decode_batches
+from seglog.records.column_decoding import Selection, decode_parts
 from seglog.records.column_encoding import encode_columns
 from seglog.records.columns import HEADERS
 from seglog.records.compression import Codec
@@ -101,7 +101,9 @@ def test_what_was_decoded_is_encoded_again(records: list[NewRecord], codec: Code
     case()
     batch = bytes(encode_batch(records, codec=codec))
     (walked,) = walk_batches(batch)
-    (columns,) = decode_batches(batch, walked.table, Selection())
+    (decoded,) = decode_parts(batch, walked.table, Selection())
+    columns = decoded.rows
+    assert columns is not None
     assert bytes(encode_columns(columns, codec=codec, batch_bytes=1 << 20)) == batch
     cut = encode_columns(columns, codec=codec, batch_bytes=limit)
     assert [

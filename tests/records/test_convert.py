@@ -25,12 +25,12 @@ from tests.records.peers import PEERS, seal_legacy
 def test_converted_records_stay_what_they_are(magic: int, codec: Codec, records: list[NewRecord], first: int) -> None:
     case()
     old = by_hand(records, magic, codec, first) if codec else PEERS[0].build_legacy(records, magic, 0, first)
-    new = legacy.convert_up(old, leader_epoch=4)
+    new = legacy.convert_up(old)
     entry = the_entry(new)
     header = read_header(new)
     check_crc(new, header)
     assert any_magic.decode(new, entry) == expected(records, magic, first)
-    assert (header.magic, header.codec, header.leader_epoch) == (2, codec, 4)
+    assert (header.magic, header.codec, header.leader_epoch) == (2, codec, -1)
     assert (header.base_offset, header.last_offset) == (first, first + len(records) - 1)
     timestamps = [record.timestamp for record in records] if magic else [-1]
     assert (header.base_timestamp, header.max_timestamp) == (timestamps[0], max(timestamps))
@@ -38,7 +38,6 @@ def test_converted_records_stay_what_they_are(magic: int, codec: Codec, records:
         [record._replace(timestamp=record.timestamp if magic else -1) for record in records],
         base_offset=first,
         codec=codec,
-        leader_epoch=4,
     )
 
 
@@ -68,14 +67,6 @@ def test_runs_end_at_a_size_and_where_offsets_fall() -> None:
     assert [read_header(new, entry.position).base_offset for entry in entries(new)] == [5, 6]
     far = PEERS[0].build_legacy(SOME, 1, 0, 5) + PEERS[0].build_legacy(SOME, 1, 0, 2**31 + 5)
     assert len(list(entries(legacy.convert_up(far)))) == 2
-
-
-def test_a_codec_and_level_of_ones_own() -> None:
-    data = by_hand(SOME, 0, Codec.SNAPPY, 3)
-    new = legacy.convert_up(data, codec=Codec.ZSTD, level=1)
-    assert read_header(new).codec == Codec.ZSTD
-    assert any_magic.decode(new, the_entry(new)) == expected(SOME, 0, 3)
-    assert read_header(legacy.convert_up(data, codec=Codec.NONE)).codec == Codec.NONE
 
 
 def test_log_append_times() -> None:

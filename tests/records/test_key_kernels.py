@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.records.batch_tables import walk_batches
-from seglog.records.column_decoding import Selection, decode_batches
+from seglog.records.column_decoding import Selection, decode_parts
 from seglog.records.columns import COLUMNS, EXTRA_SCHEMA
 from seglog.records.compression import Codec
 from seglog.records.key_kernels import key_set
@@ -23,8 +23,9 @@ def decoded(data: bytes, wanted: Selection) -> list[dict[str, Any]]:
     return [
         row
         for walked in walk_batches(data)
-        for batch in decode_batches(data, walked.table, wanted)
-        for row in batch.to_pylist()
+        for decoded in decode_parts(data, walked.table, wanted)
+        if decoded.rows is not None
+        for row in decoded.rows.to_pylist()
     ]
 
 

@@ -14,7 +14,6 @@ from seglog.records.partitioner import (
     StickyPartitioner,
     murmur2,
     partition_for_key,
-    partition_for_key_crc32,
 )
 from tests.cases import case
 from tests.records.peers import kafka_python_murmur2
@@ -42,11 +41,6 @@ def test_murmur2_against_kafka_python(key: bytes) -> None:
     case()
     assert murmur2(key) == kafka_python_murmur2(key) & 0xFFFFFFFF
     assert murmur2(memoryview(bytearray(key))) == murmur2(key)
-
-
-def test_crc32_as_librdkafkas() -> None:
-    """CRC-32 of the key, as zlib's."""
-    assert partition_for_key_crc32(b"123456789", 1 << 32) == 0xCBF43926
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=5), st.integers(1, 9000)), max_size=60), st.integers(1, 9))

@@ -13,7 +13,7 @@ from typing import Any, Final
 from seglog.broker.fetch import Fetch
 from seglog.broker.offload import LARGE_FRAME, Offload, drop, no_collections
 from seglog.broker.produce import Produce
-from seglog.broker.requests import ANONYMOUS, Answer, ApiHandler, RequestContext
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
@@ -98,7 +98,7 @@ class Dispatch:
             return _unsupported(header)
         if key == _API_VERSIONS:
             return _framed_body(header, api_versions(version, frame, body, self._features()))
-        context = _new(RequestContext, (key, version, client_id or "", connection.peer, connection.listener, ANONYMOUS))
+        context = _new(RequestContext, (key, version, client_id or "", connection.peer, connection.listener))
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)
             if isinstance(answer, bytes):

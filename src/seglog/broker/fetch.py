@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-INCONSISTENT_TOPIC_ID: Final = 103
 UNKNOWN_TOPIC_ID: Final = 100
 FROM_FOLLOWERS: Final = 11
 """The first version in which a consumer may read from any replica (KIP-392)."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.protocol.messages import Message
-
-ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class RequestContext(NamedTuple):
@@ -20,7 +18,6 @@ class RequestContext(NamedTuple):
     client_id: str
     client_host: str
     listener: str
-    principal: str = ANONYMOUS
 
 
 Answer = Mapping[str, Any]

@@ -56,14 +56,12 @@ class TransactionAdmin(ClusterAdmin):
         self,
         *,
         states: Sequence[str] = (),
-        producer_ids: Sequence[int] = (),
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
         """Those of all brokers that match every filter."""
         asked = {
             "state_filters": states,
-            "producer_id_filters": producer_ids,
             "duration_filter": longer_than_ms,
             "transactional_id_pattern": pattern,
         }

@@ -50,12 +50,12 @@ class Durations:
         self.count = count + 1
         self.total += seconds
 
-    def quantiles(self, fractions: Sequence[float] = QUANTILES) -> list[float]:
-        """Seconds: for each fraction, the least duration that so many did not exceed; 0.0 if there are none."""
+    def quantiles(self) -> list[float]:
+        """Seconds: for each of `QUANTILES`, the least duration that so many did not exceed; 0.0 if there are none."""
         last = sorted(self._last[: self.count])
         if not last:
-            return [0.0 for _ in fractions]
-        return [last[min(int(fraction * len(last)), len(last) - 1)] for fraction in fractions]
+            return [0.0 for _ in QUANTILES]
+        return [last[min(int(fraction * len(last)), len(last) - 1)] for fraction in QUANTILES]
 
 
 def render(families: Iterable[Family]) -> bytes:

@@ -1,19 +1,12 @@
-"""The basic types: offsets, epochs, topics and partitions."""
+"""The basic types: bytes, slices of files, topics and partitions."""
 
 from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import Final, NamedTuple, NewType, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from seglog.core.errors import InvalidTopicError
-
-Offset = NewType("Offset", int)
-"""Position of a record in a partition's log, from 0. The log end offset is that of the next record."""
-Epoch = NewType("Epoch", int)
-"""Leader epoch: the number of the leadership that wrote a batch. -1 is unknown."""
-TimestampMs = NewType("TimestampMs", int)
-"""Milliseconds since 1970 in UTC; -1 for a record without a timestamp."""
 
 Buffer = bytes | bytearray | memoryview
 """Bytes that are only read."""

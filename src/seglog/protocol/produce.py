@@ -29,7 +29,6 @@ FLEXIBLE: Final = 9
 LEADERS: Final = 10
 TOPIC_IDS: Final = 13
 _MAX_PARTS: Final = 10_000
-_ZERO_ID: Final = bytes(16)
 _INT32: Final = Struct(">i")
 _HEAD: Final = Struct(">ihqq")
 _HEAD_5: Final = Struct(">ihqqq")

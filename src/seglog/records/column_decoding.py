@@ -77,24 +77,6 @@ class DecodedRows(NamedTuple):
     rows: pa.RecordBatch | None
 
 
-def decode_batches(
-    data: Buffer | mmap.mmap | U8,
-    table: BatchTable,
-    wanted: Selection,
-    origin: SourcePartition = NOWHERE,
-    *,
-    base: int = 0,
-) -> Iterator[pa.RecordBatch]:
-    """Records of the batches in ``table``, a part of what `walk_batches` made of ``data`` with that ``base``.
-
-    A damaged batch raises `CorruptBatchError`, `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError`, as
-    by the plain decoder. Positions count from ``base``.
-    """
-    for decoded in decode_parts(data, table, wanted, origin, base=base):
-        if decoded.rows is not None:
-            yield decoded.rows
-
-
 def decode_parts(
     data: Buffer | mmap.mmap | U8,
     table: BatchTable,
@@ -103,7 +85,12 @@ def decode_parts(
     *,
     base: int = 0,
 ) -> Iterator[DecodedRows]:
-    """The same, with the offset after each part, from which an interrupted reader can continue."""
+    """Records of the batches in ``table``, a part of what `walk_batches` made of ``data`` with that ``base``.
+
+    From the offset after each part an interrupted reader can continue. A damaged batch raises `CorruptBatchError`,
+    `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError`, as by the plain decoder. Positions count from
+    ``base``.
+    """
     array = byte_array(data)
     for index in np.flatnonzero(table["verdict"] != Verdict.OK):
         raise plain_error(array, table[index], base=base, limit=wanted.limit)

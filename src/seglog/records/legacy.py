@@ -236,16 +236,13 @@ _NOTHING: Final = _MessageRun(0, None, [])
 def convert_up(
     data: Buffer,
     *,
-    codec: int | None = None,
-    level: int | None = None,
-    leader_epoch: int = NO_EPOCH,
     run_bytes: int = DEFAULT_RUN_BYTES,
     limit: int = DEFAULT_LIMIT,
 ) -> bytes:
     """``data`` with its messages of magic 0 and 1 as batches of magic 2 at the same offsets; batches stay as they are.
 
-    As Kafka's ``RecordsUtil`` and ``LogValidator``: a compressed message becomes one batch of its codec (or of
-    ``codec``), a message without a timestamp gets -1, LogAppendTime stays. Of messages that are not compressed Kafka
+    As Kafka's ``RecordsUtil`` and ``LogValidator``: a compressed message becomes one batch of its codec, a
+    message without a timestamp gets -1, LogAppendTime stays. Of messages that are not compressed Kafka
     makes either one batch each or one of all; here a run of them becomes a batch of up to ``run_bytes`` of messages
     (one alone may be more), cut where the time of a LogAppendTime changes. CRCs are checked.
 
@@ -259,7 +256,7 @@ def convert_up(
 
     def close() -> None:
         if run.records:
-            parts.append(_batch(run, run.codec if codec is None else codec, level, leader_epoch))
+            parts.append(_batch(run))
 
     for entry in entries(data):
         end = entry.position + entry.size
@@ -298,23 +295,23 @@ def _continues(run: _MessageRun, following: _MessageRun) -> bool:
     )
 
 
-def _batch(run: _MessageRun, codec: int, level: int | None, leader_epoch: int) -> bytearray:
+def _batch(run: _MessageRun) -> bytearray:
     first, last = run.records[0], run.records[-1]
     lowest = min(record.timestamp for record in run.records)
     if lowest < NO_TIMESTAMP:
         raise InvalidTimestampError(f"timestamp {lowest} in the messages from offset {first.offset}")
     area: Buffer = encode_records(run.records, base_offset=first.offset, base_timestamp=first.timestamp)
-    if codec:
-        area = compress(codec, area, level)
+    if run.codec:
+        area = compress(run.codec, area)
     latest = max(record.timestamp for record in run.records)
     return build_batch(
         BatchHeader(
             base_offset=first.offset,
             length=0,
-            leader_epoch=leader_epoch,
+            leader_epoch=NO_EPOCH,
             magic=2,
             crc=0,
-            attributes=codec | (0 if run.append_time is None else TIMESTAMP_TYPE_BIT),
+            attributes=run.codec | (0 if run.append_time is None else TIMESTAMP_TYPE_BIT),
             last_offset_delta=last.offset - first.offset,
             base_timestamp=first.timestamp,
             max_timestamp=latest if run.append_time is None else run.append_time,

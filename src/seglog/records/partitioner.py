@@ -6,7 +6,6 @@ is full, then another (KIP-794, without the part that weighs partitions by the l
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from struct import iter_unpack
 from typing import Final, Protocol
@@ -46,11 +45,6 @@ def partition_for_key(key: Buffer, partitions: int) -> int:
     0
     """
     return (murmur2(key) & MAX_INT32) % partitions
-
-
-def partition_for_key_crc32(key: Buffer, partitions: int) -> int:
-    """The partition of ``key`` with librdkafka's default, ``consistent_random``."""
-    return zlib.crc32(key) % partitions
 
 
 class Partitioner(Protocol):

@@ -41,7 +41,7 @@ def test_a_replica_takes_offsets_and_epochs_as_they_are() -> None:
     log = follower(data)
     plan = log.plans[0]
     assert plan.data == data
-    assert (plan.first_offset, plan.last_offset, plan.record_count) == (10, 21, 4)
+    assert (plan.first_offset, plan.last_offset, len(plan.batches)) == (10, 21, 3)
     assert plan.epoch_starts == ((1, 10), (3, 21))
     assert log.epochs.entries == [(1, 10), (3, 21)]
     (again,) = follower(made(1, base_offset=21, leader_epoch=-1)).plans
@@ -84,7 +84,7 @@ def test_a_replica_takes_what_compaction_left() -> None:
     empty = bytes(batch_of(b"", last_offset_delta=4, records_count=0, producer_id=7, producer_epoch=0, base_sequence=3))
     gap = with_header(made(2), last_offset_delta=9, base_offset=8)
     log = follower(empty + gap)
-    assert (log.end_offset, log.plans[0].record_count) == (18, 2)
+    assert (log.end_offset, len(log.plans[0].batches)) == (18, 2)
     assert log.producers.entries[7].last_sequence == 7
 
 

@@ -74,7 +74,6 @@ class CompactionStats(NamedTuple):
     first_uncleanable: int
     engine: str
     map_entries: int
-    map_utilization: float
     mapped_messages: int
     mapped_bytes: int
     messages_read: int
@@ -310,7 +309,6 @@ def carry_out(
         first_uncleanable=round_.first_uncleanable,
         engine=round_.engine,
         map_entries=mapped.entries,
-        map_utilization=mapped.entries / round_.slots,
         mapped_messages=mapped.messages,
         mapped_bytes=mapped.bytes,
         messages_read=sum(group.messages_read for group in groups),

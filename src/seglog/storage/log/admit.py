@@ -12,7 +12,7 @@ decoded under a right CRC, are stored else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from seglog.core.config import LogConfig
@@ -44,8 +44,7 @@ class AppendPlan(NamedTuple):
     """The bytes to write, and the changes that follow. Nothing can refuse it any more.
 
     ``data`` is ready to be written, whole batches; ``batches`` are their headers, in order, their positions following
-    from their sizes. ``offset_of_max_timestamp`` is the last offset of the first batch with the largest timestamp (-1
-    if none has one). ``epoch_starts`` are to be assigned in order, after forgetting all epochs if ``clears_epochs``
+    from their sizes. ``epoch_starts`` are to be assigned in order, after forgetting all epochs if ``clears_epochs``
     (a message of an old format has none). ``log_append_time`` is -1 unless the topic has LogAppendTime.
     """
 
@@ -53,12 +52,10 @@ class AppendPlan(NamedTuple):
     first_offset: int
     last_offset: int
     max_timestamp: int
-    offset_of_max_timestamp: int
     batches: Sequence[BatchHeader]
     updates: ProducerUpdates | None
     epoch_starts: tuple[tuple[int, int], ...]
     log_append_time: int
-    record_count: int
     clears_epochs: bool = False
 
 
@@ -93,13 +90,14 @@ def admit(
     placed = place_one(data, end_offset, leader_epoch, config, origin, now_ms)
     if placed is None:
         out, batches = place_all(data, end_offset, leader_epoch, config, origin, now_ms)
-        count, max_timestamp, offset_of_max, has_producer = _sum_up(batches)
+        count = sum(header.records_count for header in batches)
+        max_timestamp = _largest_timestamp(batches)
+        has_producer = any(header.producer_id >= 0 for header in batches)
     else:
         out, header = placed
         batches = (header,)
         count = header.records_count
         max_timestamp = header.max_timestamp
-        offset_of_max = end_offset + count - 1 if max_timestamp >= 0 else -1
         has_producer = header.producer_id >= 0
     if len(out) > config.segment_bytes:
         raise RecordListTooLargeError(f"{len(out)} bytes in one append; a segment takes {config.segment_bytes}")
@@ -119,12 +117,10 @@ def admit(
             end_offset,
             last_offset,
             max_timestamp,
-            offset_of_max,
             batches,
             updates,
             () if leader_epoch == latest_epoch else ((leader_epoch, end_offset),),
             NO_TIMESTAMP if config.message_timestamp_type is _CREATE_TIME else now_ms,
-            count,
             False,
         ),
     )
@@ -137,19 +133,8 @@ def _check_epoch(leader_epoch: int, latest_epoch: int) -> None:
         raise UnknownLeaderEpochError(f"leader epoch {leader_epoch} is above {MAX_INT32}, the last one")
 
 
-def _sum_up(batches: Sequence[BatchHeader]) -> tuple[int, int, int, bool]:
-    """Records, the largest timestamp and its offset, and whether there is a producer."""
-    count = sum(header.records_count for header in batches)
-    return (count, *_newest(batches), any(header.producer_id >= 0 for header in batches))
-
-
-def _newest(batches: Sequence[BatchHeader]) -> tuple[int, int]:
-    """The largest timestamp, and the last offset of the first batch that has it; -1 and -1 if there is none."""
-    max_timestamp, offset = NO_TIMESTAMP, -1
-    for header in batches:
-        if header.max_timestamp > max_timestamp:
-            max_timestamp, offset = header.max_timestamp, header.last_offset
-    return max_timestamp, offset
+def _largest_timestamp(batches: Iterable[BatchHeader]) -> int:
+    return max([NO_TIMESTAMP, *(header.max_timestamp for header in batches)])
 
 
 def _duplicate(batches: Sequence[BatchHeader], producers: Producers) -> Duplicate | None:
@@ -222,11 +207,10 @@ def _admit_replica(
         written,
         batches[0].base_offset,
         last_offset,
-        *_newest(batches),
+        _largest_timestamp(batches),
         batches,
         producers.prepare(batches, Origin.REPLICATION, controls=_controls(written, batches)),
         tuple(epoch_starts),
         NO_TIMESTAMP,
-        sum(header.records_count for header in batches),
         clears_epochs,
     )

@@ -235,7 +235,7 @@ class Log:
                 self._apply(plan)
             except OSError as error:
                 raise health.refusal(error) from error
-            _, first, last, max_timestamp, _, _, _, _, log_append_time, _, _ = plan
+            _, first, last, max_timestamp, _, _, _, log_append_time, _ = plan
             return _new(AppendResult, (first, last, max_timestamp, log_append_time, self.log_start_offset, False))
 
     def verify(self, producer: ProducerIdAndEpoch, sequence: int, *, bumps_epoch: bool) -> int | None:
@@ -266,7 +266,7 @@ class Log:
 
     def _apply(self, plan: AppendPlan) -> None:
         """Do what was decided. Only the disk can refuse now."""
-        data, first_offset, last_offset, max_timestamp, _, batches, updates, epoch_starts, _, _, clears_epochs = plan
+        data, first_offset, last_offset, max_timestamp, batches, updates, epoch_starts, _, clears_epochs = plan
         if clears_epochs:
             self._change_epochs(self.epochs.clear)
         for epoch, start in epoch_starts:

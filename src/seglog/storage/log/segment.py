@@ -267,14 +267,10 @@ class Segment:
 
     # Reading
 
-    def locate(self, offset: int, start: int = 0) -> BatchLocation | None:
-        """The first batch, from ``start`` on, whose last offset is ``offset`` or above; None: behind the end."""
+    def locate(self, offset: int) -> BatchLocation | None:
+        """The first batch whose last offset is ``offset`` or above; None: behind the end."""
         # Its own loop: every fetch runs it, and `walk` takes twice the time of a look-up.
-        position, end, unpack = (
-            max(self.offset_index.lookup(offset).position, start),
-            self.size,
-            BATCH_PREFIX.unpack_from,
-        )
+        position, end, unpack = self.offset_index.lookup(offset).position, self.size, BATCH_PREFIX.unpack_from
         while position < end:
             chunk = self.log.pread(min(HEADERS, end - position), position)
             at, last_at = 0, len(chunk) - BATCH_PREFIX.size
