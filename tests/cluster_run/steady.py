@@ -15,6 +15,8 @@ from tests.broker.broker_thread import Wire
 from tests.kit.service import Service
 
 _VERSION: Final = 12
+_PACE_SECONDS: Final = 0.003
+"""Between two requests: six clients that never rest would take the processors from the brokers."""
 _NO_NEWS_SECONDS: Final = 0.005
 """Between two questions of one broker that had nothing new to say."""
 _TRANSIENT: Final = frozenset({3, 5, 6, 7, 19, 20, 56, 74})
@@ -85,7 +87,7 @@ class Steady(Service):
 
     def _run(self) -> None:
         try:
-            while not self._is_over.is_set():
+            while not self._is_over.wait(_PACE_SECONDS):
                 self._once()
         except Exception as error:  # in its own thread: the test is in another
             self._failure = error

@@ -25,3 +25,13 @@ def wait_until(
         if time.monotonic() > deadline:
             raise RuntimeError(f"waited {seconds:.0f} s for {what if isinstance(what, str) else what()}")
         time.sleep(every)  # what is waited for, such as another process, does not notify
+
+
+def stays(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether ``condition`` is true whenever it is asked, for so long."""
+    deadline = time.monotonic() + seconds
+    while condition():
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(_POLL_SECONDS)  # as above
+    return False

@@ -340,7 +340,6 @@ def test_a_stream_has_no_transaction_of_the_user(spark: SparkSession, path: Path
 
 def test_the_coordinator_is_gone_a_while_after_the_last_job(spark: SparkSession, path: Path) -> None:
     save(numbers(spark, 10), path, topic="t", lingerSeconds="0")
-    while OsFs().exists(socket_path(str(path))):
-        pass
+    wait_until(lambda: not OsFs().exists(socket_path(str(path))), "the end of the coordinator")
     with seglog.open(path) as directory:
         assert directory.log("t").log_end_offset == 10

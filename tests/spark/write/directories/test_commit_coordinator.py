@@ -31,6 +31,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
 from seglog.storage.offline.verify import verify
 from seglog.testing import MemoryFs
+from tests.kit.waiting import wait_until
 
 ME = os.getpid()
 
@@ -216,8 +217,7 @@ def test_a_job_of_a_living_owner_outlives_that_of_a_dead_one(
     stage(path, "its", [b"its"])
     owner.kill()
     owner.wait()
-    while client.status()["jobs"] != ["mine"]:
-        pass
+    wait_until(lambda: client.status()["jobs"] == ["mine"], "the end of the job of a process that was killed")
     assert len(staged(path)) == 1
     assert client.commit("mine", "job:mine", 0, parts).records == 1
 
