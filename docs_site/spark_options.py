@@ -21,6 +21,7 @@ _TOPIC_CONFIG: Final = Option(
 )
 _TABLES: Final[Mapping[str, Iterable[Option]]] = {
     "read": [row for row in read_options.OPTIONS.values() if row.use == "any"],
+    "brokers": [row for row in read_options.OPTIONS.values() if row.use == "broker"],
     "stream": [row for row in read_options.OPTIONS.values() if row.use == "stream"],
     "write": [*(row for row in write_options.OPTIONS.values() if row.use != "values"), _TOPIC_CONFIG],
     "values": [row for row in {**read_options.OPTIONS, **write_options.OPTIONS}.values() if row.use == "values"],

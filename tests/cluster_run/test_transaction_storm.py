@@ -61,9 +61,14 @@ def storm(
     return report
 
 
-@pytest.mark.everything
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seconds", [HALF_A_MINUTE, TWENTY_MINUTES], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(HALF_A_MINUTE, id="short"),
+        pytest.param(TWENTY_MINUTES, id="long", marks=pytest.mark.everything),
+    ],
+)
 def test_transactions_are_whole_or_absent_after_a_storm(seconds: float, memory: Path, tmp_path: Path) -> None:
     links = Namespaces(3) if Namespaces.can_be_made() else None
     with SeglogCluster(memory, settings=_SETTINGS, network=links or Loopback()) as cluster:

@@ -189,8 +189,9 @@ OPTIONS: Final = OptionTable(
     Option("maxRecordsPerPartition", text.number(), "a number",
            "Plan tasks of at most this many offsets, with exactly the connector's ranges."),
     Option("maxBytesPerPartition", text.size, "bytes, as in `128m`",
-           "Split tasks at batch boundaries that the sparse index knows, so that one large partition keeps all "
-           "cores busy.", default=128 << 20, default_text="`128m`"),
+           "Split larger tasks, so that one large partition keeps all cores busy: in directories at batch boundaries "
+           "that the sparse index knows, through brokers by an estimate from the first batches.",
+           default=128 << 20, default_text="`128m`"),
     Option("parallelism", text.number(), "a number",
            "How many tasks run at once. Large partitions are split for that many cores; if there are more than four "
            "partitions per core, small ones share a task. seglog sees `--conf`, `--master`, `--num-executors` and "
@@ -238,9 +239,6 @@ OPTIONS: Final = OptionTable(
            "… but not longer than this.", default=15 * 60 * 1000, default_text="`15m`", use="stream"),
     Option("kafka.bootstrap.servers", text.word, "`host:port, …`",
            "Read through these brokers instead of from directories.", use="broker"),
-    Option("kafka.…", text.text, "",
-           "The settings of the client: see [clients](clients.md). One that seglog does not have is refused by name.",
-           use="broker"),
     Option("commitToGroup", text.word, "a group id",
            "Commit the offsets of finished micro-batches to this consumer group, so that lag tools see the query. "
            "Spark's checkpoint alone decides where the query continues.", use="broker"),
