@@ -20,9 +20,11 @@ from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.brokers.source import BrokerSource
 from seglog.spark.read.directories.source import DirectorySource
 from seglog.spark.read.offsets import ResolvedRanges, resolve, resolve_bound
+from seglog.spark.read.planning import pack
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 from seglog.spark.read.record_source import RecordSource
 from seglog.spark.read.typed_columns import read_typed
+from seglog.spark.runtime.parallelism import driver_parallelism
 from seglog.values.reader_schema import ReadFormats
 
 if TYPE_CHECKING:
@@ -49,7 +51,13 @@ class SeglogReader(DataSourceReader):
 
     def input_partitions(self, ranges: Sequence[Any]) -> list[InputPartition]:
         """A task for each of ``ranges``, or for several small ones, unless options say how many tasks there are."""
-        return [InputPartition(task) for task in self.source.tasks(ranges)]
+        if self._options.is_divided:
+            return [InputPartition((one,)) for one in ranges]
+        return [InputPartition(task) for task in pack(ranges, max_bytes=self._options.max_bytes, cores=self._cores)]
+
+    @property
+    def _cores(self) -> int | None:
+        return self._options.parallelism or driver_parallelism()
 
     def tasks(self) -> Sequence[Any]:
         """The ranges that the query reads, by partition and offset."""
@@ -57,7 +65,7 @@ class SeglogReader(DataSourceReader):
         resolved = self.resolve(extents)
         for loss in resolved.losses:
             warnings.warn(f"seglog: data was lost: {loss}", stacklevel=2)
-        return self.source.plan(extents, resolved.ranges)
+        return self.plan(extents, resolved.ranges)
 
     def extents(self) -> list[Any]:
         """The partitions to read and their ends, as they are now."""
@@ -82,7 +90,7 @@ class SeglogReader(DataSourceReader):
 
     def plan(self, extents: Sequence[Any], ranges: Mapping[TopicPartition, OffsetRange]) -> Sequence[Any]:
         """Ranges for tasks; a batch of a stream is planned as a query is."""
-        return self.source.plan(extents, ranges)
+        return self.source.plan(extents, ranges, self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task as Arrow. Without any task Spark calls this once, with ``partition.value`` None."""

@@ -52,11 +52,11 @@ class RecordSource(Protocol):
         """For each extent and timestamp in ms: the first offset, not below the log start, of a record with that
         timestamp or a later one; None if there is none."""
 
-    def plan(self, extents: Sequence[Any], ranges: Mapping[TopicPartition, OffsetRange]) -> Sequence[Any]:
-        """The ranges to read, divided for tasks, in the order of partitions and offsets."""
-
-    def tasks(self, ranges: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The same, with small ranges grouped into tasks unless options say how many tasks there are."""
+    def plan(
+        self, extents: Sequence[Any], ranges: Mapping[TopicPartition, OffsetRange], cores: int | None
+    ) -> Sequence[Any]:
+        """The ranges to read, divided for tasks on ``cores`` (None if unknown), by partition and offset. Each has a
+        ``size`` in bytes."""
 
     def read(self, task: Sequence[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The records of a task, as batches of exactly ``schema``."""

@@ -17,10 +17,9 @@ from seglog.spark.options.read_options import Assign, ReadOptions, Subscribe
 from seglog.spark.read.brokers.connections import connections
 from seglog.spark.read.brokers.planning import BrokerExtent, FetchRange, plan
 from seglog.spark.read.brokers.sampling import bytes_per_offset
-from seglog.spark.read.planning import pack, select
+from seglog.spark.read.planning import select
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.record_source import Available, Survey
-from seglog.spark.runtime.parallelism import driver_parallelism
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +100,9 @@ class BrokerSource:
         offsets = [found[extent.topic_partition] for extent, _ in wanted]
         return [offset if offset >= 0 else None for offset in offsets]
 
-    def plan(self, extents: Sequence[BrokerExtent], ranges: Mapping[TopicPartition, OffsetRange]) -> list[FetchRange]:
+    def plan(
+        self, extents: Sequence[BrokerExtent], ranges: Mapping[TopicPartition, OffsetRange], cores: int | None
+    ) -> list[FetchRange]:
         return plan(
             extents,
             ranges,
@@ -109,17 +110,8 @@ class BrokerSource:
             max_bytes=self._options.max_bytes,
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records,
-            cores=self._cores,
+            cores=cores,
         )
-
-    def tasks(self, ranges: Sequence[FetchRange]) -> list[tuple[FetchRange, ...]]:
-        if self._options.is_divided:
-            return [(one,) for one in ranges]
-        return pack(ranges, max_bytes=self._options.max_bytes, cores=self._cores)
-
-    @property
-    def _cores(self) -> int | None:
-        return self._options.parallelism or driver_parallelism()
 
     def read(self, task: Sequence[FetchRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         from seglog.spark.read.brokers.task_reader import read_ranges

@@ -14,10 +14,8 @@ from seglog.spark.read.directories.partition_files import find_by_time
 from seglog.spark.read.directories.partitions import MissingDirectory, find_partitions
 from seglog.spark.read.directories.planning import DirectoryExtent, ReadRange, plan
 from seglog.spark.read.directories.survey import survey
-from seglog.spark.read.planning import pack
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.record_source import Available, Survey
-from seglog.spark.runtime.parallelism import driver_parallelism
 from seglog.storage.offline.batch_boundaries import IndexBoundaries
 
 if TYPE_CHECKING:
@@ -52,7 +50,9 @@ class DirectorySource:
     def find_by_time(self, wanted: Sequence[tuple[DirectoryExtent, int]]) -> list[int | None]:
         return [find_by_time(self._fs, extent, timestamp) for extent, timestamp in wanted]
 
-    def plan(self, extents: Sequence[DirectoryExtent], ranges: Mapping[TopicPartition, OffsetRange]) -> list[ReadRange]:
+    def plan(
+        self, extents: Sequence[DirectoryExtent], ranges: Mapping[TopicPartition, OffsetRange], cores: int | None
+    ) -> list[ReadRange]:
         fs = self._fs
         return plan(
             extents,
@@ -61,17 +61,8 @@ class DirectorySource:
             max_bytes=self._options.max_bytes,
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records,
-            cores=self._cores,
+            cores=cores,
         )
-
-    def tasks(self, ranges: Sequence[ReadRange]) -> list[tuple[ReadRange, ...]]:
-        if self._options.is_divided:
-            return [(one,) for one in ranges]
-        return pack(ranges, max_bytes=self._options.max_bytes, cores=self._cores)
-
-    @property
-    def _cores(self) -> int | None:
-        return self._options.parallelism or driver_parallelism()
 
     def read(self, task: Sequence[ReadRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         from seglog.spark.read.directories.task_reader import read_range
