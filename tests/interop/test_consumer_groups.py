@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping
 from random import Random
 
 import pytest
@@ -21,9 +22,16 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def at_once(both: Both) -> None:
-    """Targets follow each other at once (KIP-1263): how many there are would depend on the time."""
-    config = {"name": "group.consumer.assignment.interval.ms", "config_operation": 0, "value": "0"}
+def at_once(both: Both) -> Iterator[None]:
+    """Targets follow each other at once (KIP-1263): how many there are would depend on the time. Other tests share
+    this Kafka, so the default comes back."""
+    _configure(both, {"config_operation": 0, "value": "0"})
+    yield
+    _configure(both, {"config_operation": 1, "value": None})
+
+
+def _configure(both: Both, change: Mapping[str, object]) -> None:
+    config = {"name": "group.consumer.assignment.interval.ms", **change}
     resources = [{"resource_type": 4, "resource_name": "", "configs": [config]}]
     both.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False)
 

@@ -16,7 +16,7 @@ __all__ = ["LISTENERS", "MECHANISMS", "PASSWORD", "SESSION_MS", "USER", "OldSecu
 USER: Final = "alice"
 PASSWORD: Final = "alice-secret"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-SESSION_MS: Final = 1500
+SESSION_MS: Final = 6000
 LISTENERS: Final[Mapping[str, str]] = {
     "TLS": "SSL",
     "MTLS": "SSL",

@@ -25,7 +25,7 @@ def records(side: Side, log_dir: Path, groups: Iterable[str]) -> dict[str, list[
     for key_text, value_text in _RECORD.findall(text):
         key = json.loads(key_text)
         value = json.loads(value_text) if value_text.startswith("{") else value_text
-        group = key["data"]["group"]
+        group = key["data"].get("group")  # records of consumer groups name theirs otherwise
         if group in found:
             found[group].append(_plain(side, [key, value]))
     return found
