@@ -35,4 +35,5 @@ def records_of(side: Side, topic: str) -> Iterator[Record]:
             for entry in entries(memoryview(data)):
                 header = read_header(data, entry.position)
                 offset = header.last_offset + 1
-                yield from decode_records(data, header, entry.position)
+                if not header.is_control:  # markers of transactions, which consumers skip
+                    yield from decode_records(data, header, entry.position)
