@@ -64,6 +64,7 @@ class BrokerLifecycle:
         self._tasks.begin("membership", self._membership.run(), is_vital=True)
         self._tasks.begin("controller", self._controller.run(), is_vital=True)
         self._tasks.begin("replicas", self._replicas.run(), is_vital=True)
+        self._tasks.at_stop(self._replicas.finish)
         self._tasks.at_stop(self._hand_over)
 
     async def _register(self) -> None:

@@ -133,6 +133,7 @@ class Replica:
 
     __slots__ = (
         "_former",
+        "_is_finishing",
         "_listener",
         "_published",
         "_unclean_epoch",
@@ -187,7 +188,7 @@ class Replica:
         self._unclean_epoch = NO_EPOCH
         self._former: Progress | None = None
         """The progress at the time of `resign`, if a proposed ISR was being written."""
-        self.is_suspended = False
+        self.is_suspended = self._is_finishing = False
 
     @property
     def leads(self) -> bool:
@@ -400,6 +401,8 @@ class Replica:
             raise NotLeaderError(
                 f"{self.topic_partition} is new: the metadata store has not confirmed yet that its leader may append"
             )
+        if self._is_finishing:
+            raise NotLeaderError(f"{self.topic_partition}: this broker stops")
         if self.in_doubt:
             self._check_unconfirmed(needs_all=needs_all)
         if needs_all and not progress.has_enough:
@@ -416,6 +419,22 @@ class Replica:
         self.bytes_in += size
         self._grown(size)
         return appended
+
+    def stop_appending(self) -> None:
+        """Append nothing more for clients and coordinators: the broker stops."""
+        self._is_finishing = True
+
+    @property
+    def may_still_commit(self) -> bool:
+        """Whether it leads, and followers or a flush can commit what is appended and not committed yet."""
+        progress, log = self.progress, self.log
+        return (
+            progress is not None
+            and not self.is_suspended
+            and not log.has_failed
+            and log.high_watermark < log.log_end_offset
+            and progress.has_enough
+        )
 
     def _check_unconfirmed(self, *, needs_all: bool) -> None:
         self.check_leads()

@@ -35,6 +35,7 @@ from seglog.replication.fetchers import Fetchers
 from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.isr_writes import IsrWrites
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, ReplicaListener, SavedCut
+from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
@@ -44,6 +45,8 @@ Key = tuple[UUID, int]
 _SILENT: Final = 1 / 3
 """A leader in doubt assumes that the ISR follows another leader if no member has fetched for this part of
 ``replica.lag.time.max.ms``."""
+_FINISH_SECONDS: Final = 5.0
+"""How long a stop waits for appended records to be committed."""
 _WEIGH_SECONDS: Final = 0.5
 """How often a leader in doubt checks whether it may continue."""
 _logger: Final = logging.getLogger("seglog.replication")
@@ -161,6 +164,27 @@ class Replicas(ReplicaListener):
                 continue
             await self._make_and_remove()
             await self._bury()
+
+    async def finish(self) -> None:
+        """Append nothing more, and wait until what was appended is committed, for a few seconds at the most. Partitions
+        that cannot commit now are not waited for.
+
+        Otherwise `resign` would refuse batches that are in the logs. Their producers send them again to the next start,
+        which knows only the last batch of each producer and refuses the others as out of order."""
+        replicas = list(self._by_key.values())
+        for replica in replicas:
+            replica.stop_appending()
+        until = self._clock.monotonic() + _FINISH_SECONDS
+        await asyncio.gather(*(self._settle(replica, until) for replica in replicas))
+
+    async def _settle(self, replica: Replica, until: float) -> None:
+        while replica.may_still_commit and (left := until - self._clock.monotonic()) > 0:
+            waiter = GrowthWaiter(0, left)
+            replica.waiters[waiter] = None
+            try:
+                await waiter.wait()
+            finally:
+                replica.waiters.pop(waiter, None)
 
     async def close(self) -> None:
         """Neither lead nor follow any partition, and wait for work that has begun."""
