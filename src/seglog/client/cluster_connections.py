@@ -99,10 +99,12 @@ class ClusterConnections:
         if connection is not None:
             connection.close()
 
-    def ask_at(self, address: HostPort, key: ApiKey, contents: Mapping[str, Any]) -> Message:
-        """Ask one broker; a connection that fails is forgotten."""
+    def ask_at(
+        self, address: HostPort, key: ApiKey, contents: Mapping[str, Any], *, most: int | None = None
+    ) -> Message:
+        """Ask one broker, in version ``most`` at most; a connection that fails is forgotten."""
         try:
-            return self.at(address).ask(key, contents)
+            return self.at(address).ask(key, contents, most=most)
         except BrokerUnavailableError:
             self.forget(address)
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import select
 import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ _MAX_ANSWER: Final = 1 << 30
 _GROWTH: Final = 16 << 20
 """A response's buffer grows by this much, so that a false size costs no memory before the bytes arrive."""
 _MAX_ELEMENTS: Final = 10_000_000
+_FEATURES_FROM: Final = 3
+"""The version of ApiVersions that names features."""
 _TLS_ALERT: Final = b"\x15\x03"
 """The first bytes of a TLS server's answer to anything but TLS."""
 
@@ -60,6 +63,7 @@ class BrokerConnection:
         self._pending: deque[_PendingAnswer] = deque()
         self._early: deque[Message] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        self._features: dict[str, int] | None = None
         self._answers = 0
         self._session_end = math.inf
         self._socket, address = connect(addresses, config.connect_timeout)
@@ -93,19 +97,19 @@ class BrokerConnection:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, key: ApiKey, contents: Mapping[str, Any]) -> Message:
-        """The answer in the newest version that both sides know, while no other request is under way.
+    def ask(self, key: ApiKey, contents: Mapping[str, Any], *, most: int | None = None) -> Message:
+        """The answer in the newest version that both sides know, or ``most``, while no other request is under way.
 
         ``contents`` has the fields of every version that may be used; so has the answer.
         """
         if self._pending or self._early:
             raise RuntimeError(f"{self._name}: a request is not answered yet")
-        self.send(key, contents)
+        self.send(key, contents, most=most)
         return self.receive()
 
-    def send(self, key: ApiKey, contents: Mapping[str, Any]) -> None:
+    def send(self, key: ApiKey, contents: Mapping[str, Any], *, most: int | None = None) -> None:
         """Send a request whose answer `receive` will return after those of the requests before it."""
-        version = self._version(key)
+        version = self._version(key, most)
         if self._clock.monotonic() >= self._session_end:
             while self._pending:
                 self._early.append(self._receive())
@@ -120,20 +124,45 @@ class BrokerConnection:
         """Wait for the answer to the oldest request that has none."""
         return self._early.popleft() if self._early else self._receive()
 
+    def has_answer(self) -> bool:
+        """Whether `receive` would find bytes of an answer, or the end of the connection."""
+        if self._early:
+            return True
+        if not self._pending:
+            return False
+        decrypted = getattr(self._socket, "pending", None)  # by TLS: no longer in the socket
+        if decrypted is not None and decrypted():
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
+
     def has(self, key: ApiKey) -> bool:
         """Whether the broker serves the API in a version that is known here."""
         return self.version(key) is not None
 
-    def version(self, key: ApiKey) -> int | None:
-        """The version of requests with this key; None if there is no common one."""
+    def version(self, key: ApiKey, most: int | None = None) -> int | None:
+        """The version of requests with this key, ``most`` at most; None if there is no common one."""
         ours, theirs = APIS[key], self._versions.get(key)
         if theirs is None:
             return None
-        version: int = min(ours.high, theirs[1])
+        version: int = min(ours.high, theirs[1], ours.high if most is None else most)
         return version if version >= max(ours.low, theirs[0]) else None
 
-    def _version(self, key: ApiKey) -> int:
-        version = self.version(key)
+    def feature(self, name: str) -> int:
+        """The finalized level of a feature of the cluster (KIP-584); 0 if the cluster does not have it."""
+        if self._features is None:
+            self._features = {}
+            if (self.version(ApiKey.API_VERSIONS) or 0) >= _FEATURES_FROM:
+                answer = self.ask(
+                    ApiKey.API_VERSIONS, {"client_software_name": "seglog", "client_software_version": "1"}
+                )
+                check_answer(answer.error_code, f"{self._name}: ApiVersions")
+                self._features = {one.name: one.max_version_level for one in answer.finalized_features}
+        return self._features.get(name, 0)
+
+    def _version(self, key: ApiKey, most: int | None = None) -> int:
+        version = self.version(key, most)
         if version is None:
             raise RequestFailedError(f"{self._name}: the broker has no {key.name} that is known here")
         return version

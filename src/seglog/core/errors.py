@@ -287,3 +287,9 @@ class AuthenticationFailedError(RequestFailedError):
     """Broker and client do not accept each other: by a password, token or certificate. The next try would fail too."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class ProducerFencedError(RequestFailedError):
+    """A producer may no longer write: another one has its transactional id, or its transaction has timed out."""
+
+    code = ErrorCode.PRODUCER_FENCED

@@ -1,0 +1,114 @@
+"""Requests to the coordinator of a group or a transactional id, repeated while it moves, loads or is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from seglog.client.bootstrap import HostPort
+from seglog.client.client_config import ClientConfig
+from seglog.client.cluster_connections import GROUP, ClusterConnections, Coordinator
+from seglog.client.connection import describe_code
+from seglog.core.clock import SystemClock
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import BrokerUnavailableError, RequestFailedError
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.message_reader import Message
+
+MOVED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
+"""The coordinator completes the last transaction. That takes milliseconds."""
+_BUSY_PAUSE: Final = 0.005
+_LONGEST_BUSY_PAUSE: Final = 0.1
+
+Codes = Callable[[Message], set[int]]
+"""The error codes of an answer."""
+
+
+def first_code(answer: Message) -> set[int]:
+    return {answer.error_code}
+
+
+class Retries:
+    """The pauses between tries, up to ``patience`` seconds in all."""
+
+    def __init__(self, config: ClientConfig, patience: float) -> None:
+        self._clock = SystemClock()
+        self._end = self._clock.monotonic() + patience
+        self._pause = config.retry_backoff
+        self._longest = config.retry_backoff_max
+        self._busy_pause = _BUSY_PAUSE
+
+    def wait(self, problem: str, *, is_busy: bool = False) -> None:
+        """Before the next try. `RequestFailedError` with ``problem`` if there is no time left for one."""
+        seconds = self._busy_pause if is_busy else self._pause
+        if self._clock.monotonic() + seconds > self._end:
+            raise RequestFailedError(problem)
+        self._clock.sleep(seconds)
+        if is_busy:
+            self._busy_pause = min(self._busy_pause * 2, _LONGEST_BUSY_PAUSE)
+        else:
+            self._pause = min(self._pause * 2, self._longest)
+
+
+class CoordinatorRequests:
+    """Asks one coordinator. ``patience``: seconds until a coordinator that moves or is busy is given up."""
+
+    def __init__(self, cluster: ClusterConnections, kind: int, key: str, *, patience: float) -> None:
+        self._cluster = cluster
+        self._kind = kind
+        self._key = key
+        self._patience = patience
+        self._found: Coordinator | None = None
+
+    @property
+    def _what(self) -> str:
+        return f"{'group' if self._kind == GROUP else 'transactional id'} {self._key}"
+
+    def locate(self) -> HostPort:
+        """The coordinator as it was last seen. `RequestFailedError` if there is none now."""
+        if self._found is None:
+            self._found = self._cluster.coordinator(self._kind, self._key)
+        return self._found.address
+
+    def ask(
+        self, key: ApiKey, contents: Mapping[str, Any], *, codes: Codes = first_code, most: int | None = None
+    ) -> Message:
+        """The first answer whose error codes are not those of a coordinator that moves or is busy.
+
+        `RequestFailedError` names the coordinator and its last error when there is none in time.
+        """
+        retries = Retries(self._cluster.config, self._patience)
+        while True:
+            is_busy = False
+            try:
+                address = self.locate()
+                answer = self._cluster.ask_at(address, key, contents, most=most)
+                trouble = codes(answer)
+                if not trouble & (MOVED | BUSY):
+                    return answer
+                is_busy = not trouble & MOVED
+                names = ", ".join(describe_code(code) or "" for code in sorted(trouble))
+                problem = f"{self._what}: broker {address}: {names}"
+            except BrokerUnavailableError as error:
+                problem = f"{self._what}: {error}"
+            except RequestFailedError as error:
+                problem = str(error)
+                if self._found is not None or not may_move(problem):
+                    raise
+            if not is_busy:
+                self._found = None
+            retries.wait(problem, is_busy=is_busy)
+
+
+def may_move(problem: str) -> bool:
+    """Whether FindCoordinator has failed with an error that passes."""
+    return any(code.name in problem for code in MOVED)

@@ -1,0 +1,116 @@
+"""A mark that several processes read and one at a time changes: offsets of consumer groups, set in transactions.
+
+Whoever changes the mark initializes the transactional id first. That fences all that did so before: their change is
+either complete by then, and read, or it is never made. So reading and writing are one step. Group offsets are used
+because every Kafka keeps them, replicates them, and lets them be part of a transaction.
+
+A mark is a number and a text. The text is the offset's metadata, which brokers limit to 4096 characters by default; a
+longer one goes on in the groups ``<group>.1``, ``<group>.2`` …, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from seglog.client.cluster_connections import GROUP, ClusterConnections
+from seglog.client.connection import describe_code
+from seglog.client.produce.coordinator import CoordinatorRequests
+from seglog.client.produce.transaction import Transaction
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import RequestFailedError
+from seglog.core.types import TopicPartition
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.message_reader import Message
+
+_STABLE_FROM: Final = 7
+"""The version of OffsetFetch that waits for open transactions (KIP-447, Kafka 2.5)."""
+_WITH_NAMES: Final = 9
+"""Newer versions name topics by id."""
+_PART: Final = 4000
+_NONE: Final = -1
+_READS: Final = 10
+"""How often the parts of a mark are read again that is changed meanwhile."""
+
+
+class MarkValue(NamedTuple):
+    number: int
+    text: str
+
+
+class GroupMark:
+    """The mark of ``group``, at the offset of ``place``, which must exist. For one thread."""
+
+    def __init__(self, cluster: ClusterConnections, group: str, transactional_id: str, place: TopicPartition) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._place = place
+        self._id = transactional_id
+
+    def read(self) -> MarkValue | None:
+        """The mark; None if there is none. Waits for a change that is under way."""
+        for _ in range(_READS):
+            first = self._fetch(self._group)
+            if first is None:
+                return None
+            count, _, text = first.text.partition(" ")
+            parts = [self._fetch(f"{self._group}.{number}") for number in range(1, int(count))]
+            whole = [part.text for part in parts if part is not None and part.number == first.number]
+            if len(whole) == len(parts):
+                return MarkValue(first.number, text + "".join(whole))
+        raise RequestFailedError(f"group {self._group}: the parts of its mark do not belong together")
+
+    def change(self, choose: Callable[[MarkValue | None], MarkValue | None]) -> MarkValue | None:
+        """Set the mark to what ``choose`` makes of it, unless that is None; returns the mark as it is then.
+
+        `ProducerFencedError` if another process changes it meanwhile: then it has not been changed here. After any
+        other error it may have been changed.
+        """
+        transaction = Transaction(self._cluster, self._id)
+        transaction.begin()
+        current = self.read()
+        chosen = choose(current)
+        if chosen is None:
+            return current
+        for group, text in self._parts(chosen.text):
+            transaction.commit_offset(group, self._place, chosen.number, text)
+        transaction.commit()
+        return chosen
+
+    def _parts(self, text: str) -> Iterator[tuple[str, str]]:
+        count = max(1, -(-len(text) // _PART))
+        yield self._group, f"{count} {text[:_PART]}"
+        for number in range(1, count):
+            yield f"{self._group}.{number}", text[number * _PART : (number + 1) * _PART]
+
+    def _fetch(self, group: str) -> MarkValue | None:
+        requests = CoordinatorRequests(self._cluster, GROUP, group, patience=self._cluster.config.delivery_timeout)
+        address = requests.locate()
+        if (self._cluster.at(address).version(ApiKey.OFFSET_FETCH) or 0) < _STABLE_FROM:
+            raise RequestFailedError(f"broker {address} cannot read stable offsets, which needs Kafka 2.5 or later")
+        topics = [{"name": self._place.topic, "partition_indexes": [self._place.partition]}]
+        asked = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}
+        answer = requests.ask(
+            ApiKey.OFFSET_FETCH,
+            {**asked, "groups": [asked], "require_stable": True},
+            codes=_codes,
+            most=_WITH_NAMES,
+        )
+        bad = _codes(answer) - {ErrorCode.NONE}
+        if bad:
+            raise RequestFailedError(f"group {group}: OffsetFetch: {describe_code(min(bad))}")
+        for topic in _of_group(answer).topics:
+            for one in topic.partitions:
+                if one.committed_offset != _NONE:
+                    return MarkValue(one.committed_offset, one.metadata or "1 ")
+        return None
+
+
+def _of_group(answer: Message) -> Message:
+    """Before version 8 the answer is about one group."""
+    return answer.groups[0] if answer.groups else answer
+
+
+def _codes(answer: Message) -> set[int]:
+    group = _of_group(answer)
+    return {group.error_code} | {one.error_code for topic in group.topics for one in topic.partitions}

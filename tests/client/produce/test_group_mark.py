@@ -1,0 +1,75 @@
+"""A mark is changed by one process at a time, and read as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from seglog.client.cluster_connections import ClusterConnections
+from seglog.client.connection import BrokerConnection
+from seglog.client.produce.group_mark import GroupMark, MarkValue
+from seglog.core.errors import ProducerFencedError, RequestFailedError
+from seglog.core.types import TopicPartition
+from seglog.testing import Broker
+from tests.client.produce.written import config
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(params=[2, 1], ids=["implicit", "explicit"])
+def broker(shared: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr(BrokerConnection, "feature", lambda *_: request.param)
+    shared.reset()
+    shared.create_topic("t")
+    yield shared
+    shared.faults.assert_all_fired()
+    shared.faults.clear()
+
+
+@pytest.fixture
+def mark(broker: Broker) -> Iterator[GroupMark]:
+    with ClusterConnections(config(broker.bootstrap)) as cluster:
+        yield GroupMark(cluster, "g", "register", TopicPartition("t", 0))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3999, 4000, 4001, 9000])
+def test_a_text_of_any_length_is_read_as_it_was_set(mark: GroupMark, size: int) -> None:
+    assert mark.read() is None
+    value = MarkValue(7, "".join(chr(97 + at % 26) for at in range(size)))
+    assert mark.change(lambda _: value) == mark.read() == value
+    shorter = MarkValue(8, "short")
+    assert mark.change(lambda current: shorter if current == value else None) == mark.read() == shorter
+
+
+def test_none_leaves_it(mark: GroupMark) -> None:
+    mark.change(lambda _: MarkValue(1, "one"))
+    assert mark.change(lambda _: None) == mark.read() == MarkValue(1, "one")
+
+
+def test_one_that_another_overtakes_changes_nothing(mark: GroupMark) -> None:
+    def overtaken(_: MarkValue | None) -> MarkValue:
+        mark.change(lambda _: MarkValue(2, "other"))
+        return MarkValue(1, "mine")
+
+    with pytest.raises(ProducerFencedError):
+        mark.change(overtaken)
+    assert mark.read() == MarkValue(2, "other")
+
+
+@pytest.mark.parametrize("api", ["InitProducerId", "TxnOffsetCommit", "EndTxn", "OffsetFetch", "FindCoordinator"])
+def test_lost_answers_are_asked_for_again(broker: Broker, mark: GroupMark, api: str) -> None:
+    broker.lose(api)
+    value = MarkValue(3, "text")
+    assert mark.change(lambda _: value) == mark.read() == value
+
+
+def test_a_place_that_does_not_exist_is_named(broker: Broker) -> None:
+    with ClusterConnections(config(broker.bootstrap)) as cluster:
+        mark = GroupMark(cluster, "g", "register", TopicPartition("none", 0))
+        with pytest.raises(RequestFailedError, match="none-0: UNKNOWN_TOPIC_OR_PARTITION"):
+            mark.change(lambda _: MarkValue(1, ""))
