@@ -102,10 +102,11 @@ class ClusterConnections:
     def ask_at(
         self, address: HostPort, key: ApiKey, contents: Mapping[str, Any], *, most: int | None = None
     ) -> Message:
-        """Ask one broker, in version ``most`` at most; a connection that fails is forgotten."""
+        """Ask one broker, in version ``most`` at most. A connection that fails is forgotten, also if this thread is
+        interrupted: the next request must not get the answer to this one."""
         try:
             return self.at(address).ask(key, contents, most=most)
-        except BrokerUnavailableError:
+        except BaseException:
             self.forget(address)
             raise
 

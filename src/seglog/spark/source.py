@@ -41,14 +41,14 @@ class SeglogDataSource(DataSource):
         return remember(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from seglog.spark.write.sink import SeglogWriter
+        from seglog.spark.write.sink import make_writer
 
-        return SeglogWriter(schema, recall(schema, self.options), overwrite=overwrite)
+        return make_writer(schema, recall(schema, self.options), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # Spark's name
-        from seglog.spark.write.sink import SeglogStreamWriter
+        from seglog.spark.write.sink import make_stream_writer
 
-        return SeglogStreamWriter(schema, self.options, overwrite=overwrite)
+        return make_stream_writer(schema, self.options, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from seglog.spark.read.stream_reader import SeglogStreamReader

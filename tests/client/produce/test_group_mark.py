@@ -9,6 +9,7 @@ import pytest
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
 from seglog.client.produce.group_mark import GroupMark, MarkValue
+from seglog.client.produce.transaction import Transaction
 from seglog.core.errors import ProducerFencedError, RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.testing import Broker
@@ -59,6 +60,22 @@ def test_one_that_another_overtakes_changes_nothing(mark: GroupMark) -> None:
     with pytest.raises(ProducerFencedError):
         mark.change(overtaken)
     assert mark.read() == MarkValue(2, "other")
+
+
+def test_a_change_that_its_process_does_not_end_is_fenced_by_the_next_reader(
+    mark: GroupMark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark.change(lambda _: MarkValue(1, "one"))
+
+    def die(_: Transaction) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            mark.change(lambda _: MarkValue(2, "two"))
+    assert mark.read() == MarkValue(1, "one")
+    assert mark.change(lambda _: MarkValue(3, "three")) == mark.read() == MarkValue(3, "three")
 
 
 @pytest.mark.parametrize("api", ["InitProducerId", "TxnOffsetCommit", "EndTxn", "OffsetFetch", "FindCoordinator"])

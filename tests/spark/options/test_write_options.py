@@ -50,6 +50,7 @@ def test_everything() -> None:
     }
     assert parse_write_options(options) == WriteOptions(
         path="/data",
+        brokers=None,
         topic="flights",
         compression=Codec.ZSTD,
         level=7,
@@ -121,6 +122,65 @@ def test_refuses_wrong_options_by_name(options: dict[str, str], message: str) ->
 def test_a_path_is_required() -> None:
     with pytest.raises(InvalidConfigError, match="option path is missing"):
         parse_write_options({"topic": "t"})
+
+
+def through_brokers(**options: str) -> WriteOptions:
+    named = {name.replace("__", "."): text for name, text in options.items()}
+    return parse_write_options({"kafka.bootstrap.servers": "b:9092", **named})
+
+
+def test_brokers_instead_of_a_path() -> None:
+    found = through_brokers(topic="t", kafka__linger__ms="5")
+    assert found.brokers is not None
+    assert [str(one) for one in found.brokers.client.bootstrap] == ["b:9092"]
+    assert (found.brokers.exactly_once, found.brokers.mark_topic, found.brokers.prefix) == (True, "t", "seglog")
+    assert (found.batch_size, found.brokers.client.transaction_timeout) == (262144, 900)
+    assert found.ignored == ("kafka.linger.ms",)
+
+
+def test_what_brokers_may_be_told() -> None:
+    found = through_brokers(
+        markTopic="m",
+        kafka__transaction__timeout__ms="5000",
+        kafka__batch__size="1000",
+        kafka__compression__type="zstd",
+        transactionalIdPrefix="mine",
+        failOnDataLoss="false",
+    )
+    assert found.brokers is not None
+    assert (found.topic, found.brokers.mark_topic, found.brokers.prefix) == (None, "m", "mine")
+    assert (found.batch_size, found.compression, found.brokers.client.transaction_timeout) == (1000, Codec.ZSTD, 5)
+    assert not found.brokers.fail_on_data_loss
+    once = through_brokers(delivery="at-least-once", kafka__acks="1").brokers
+    assert once is not None
+    assert (once.exactly_once, once.client.enable_idempotence, once.mark_topic) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "t", "numPartitions": "2"}, "option numPartitions is for directories"),
+        ({"topic": "t", "topic.retention.ms": "2"}, "option topic.retention.ms is for directories"),
+        ({"topic": "t", "kafka.acks": "1"}, "it needs kafka.acks=all"),
+        ({"topic": "t", "kafka.acks": "0", "delivery": "at-least-once"}, "option kafka.acks is 0"),
+        ({"topic": "t", "kafka.transactional.id": "x"}, "option kafka.transactional.id is not supported"),
+        ({"topic": "t", "kafka.akcs": "1"}, "option kafka.unknown"),
+        ({}, "option markTopic is missing"),
+        ({"topic": "t", "delivery": "once"}, "option delivery is 'once'"),
+        (
+            {"topic": "t", "delivery": "at-least-once", "txnAppId": "a", "txnVersion": "1"},
+            "option txnAppId needs delivery=exactly-once",
+        ),
+    ],
+)
+def test_what_brokers_cannot_do_is_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfigError) as refused:
+        parse_write_options({"kafka.bootstrap.servers": "b:9092", **options})
+    assert message in str(refused.value)
+
+
+def test_options_of_brokers_are_ignored_with_a_path() -> None:
+    assert parse(delivery="at-least-once").ignored == ("delivery",)
 
 
 HEADERS = "array<struct<key:string,value:binary>>"

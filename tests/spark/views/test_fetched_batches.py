@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_seglog import DefaultSource
 from seglog.core.errors import InvalidConfigError
-from seglog.spark.read.brokers.connections import close_all
+from seglog.spark.runtime.broker_connections import close_all
 from seglog.testing import Broker
 from tests import golden
 from tests.spark.views.view_reading import Row, read, rows_of

@@ -80,9 +80,15 @@ class CoordinatorRequests:
         return self._found.address
 
     def ask(
-        self, key: ApiKey, contents: Mapping[str, Any], *, codes: Codes = first_code, most: int | None = None
+        self,
+        key: ApiKey,
+        contents: Mapping[str, Any],
+        *,
+        codes: Codes = first_code,
+        most: int | None = None,
+        busy: frozenset[ErrorCode] = BUSY,
     ) -> Message:
-        """The first answer whose error codes are not those of a coordinator that moves or is busy.
+        """The first answer whose error codes are not those of a coordinator that moves, or ``busy``.
 
         `RequestFailedError` names the coordinator and its last error when there is none in time.
         """
@@ -93,7 +99,7 @@ class CoordinatorRequests:
                 address = self.locate()
                 answer = self._cluster.ask_at(address, key, contents, most=most)
                 trouble = codes(answer)
-                if not trouble & (MOVED | BUSY):
+                if not trouble & (MOVED | busy):
                     return answer
                 is_busy = not trouble & MOVED
                 names = ", ".join(describe_code(code) or "" for code in sorted(trouble))

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from seglog.client.cluster_connections import GROUP, ClusterConnections
 from seglog.client.connection import describe_code
-from seglog.client.produce.coordinator import CoordinatorRequests
+from seglog.client.produce.coordinator import CoordinatorRequests, Retries
 from seglog.client.produce.transaction import Transaction
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import RequestFailedError
@@ -33,6 +33,17 @@ _READS: Final = 10
 """How often the parts of a mark are read again that is changed meanwhile."""
 
 
+_NOT_BUSY: Final[frozenset[ErrorCode]] = frozenset()
+_PATIENCE: Final = 1.0
+"""Seconds for which a reader waits for a change before it fences it. A change takes milliseconds."""
+_TIMEOUT: Final = 60.0
+"""Seconds after which the coordinator aborts a change."""
+
+
+class _UnsettledError(RequestFailedError):
+    """A change of the mark stays under way."""
+
+
 class MarkValue(NamedTuple):
     number: int
     text: str
@@ -48,17 +59,37 @@ class GroupMark:
         self._id = transactional_id
 
     def read(self) -> MarkValue | None:
-        """The mark; None if there is none. Waits for a change that is under way."""
+        """The mark; None if there is none.
+
+        A change that is under way is waited for. If that takes long, the change is fenced: its process is dead, or it
+        will fail.
+        """
+        return self._read(_PATIENCE, self._fence)
+
+    def _read(self, patience: float, settle: Callable[[], object]) -> MarkValue | None:
+        retries = Retries(self._cluster.config, patience)
         for _ in range(_READS):
-            first = self._fetch(self._group)
-            if first is None:
-                return None
-            count, _, text = first.text.partition(" ")
-            parts = [self._fetch(f"{self._group}.{number}") for number in range(1, int(count))]
+            try:
+                first = self._fetch(self._group, retries)
+                if first is None:
+                    return None
+                count, _, text = first.text.partition(" ")
+                parts = [self._fetch(f"{self._group}.{number}", retries) for number in range(1, int(count))]
+            except _UnsettledError:
+                settle()
+                retries = Retries(self._cluster.config, self._cluster.config.delivery_timeout)
+                continue
             whole = [part.text for part in parts if part is not None and part.number == first.number]
             if len(whole) == len(parts):
                 return MarkValue(first.number, text + "".join(whole))
         raise RequestFailedError(f"group {self._group}: the parts of its mark do not belong together")
+
+    def _fence(self) -> Transaction:
+        transaction = Transaction(
+            self._cluster, self._id, timeout=min(_TIMEOUT, self._cluster.config.transaction_timeout)
+        )
+        transaction.begin()
+        return transaction
 
     def change(self, choose: Callable[[MarkValue | None], MarkValue | None]) -> MarkValue | None:
         """Set the mark to what ``choose`` makes of it, unless that is None; returns the mark as it is then.
@@ -66,9 +97,8 @@ class GroupMark:
         `ProducerFencedError` if another process changes it meanwhile: then it has not been changed here. After any
         other error it may have been changed.
         """
-        transaction = Transaction(self._cluster, self._id)
-        transaction.begin()
-        current = self.read()
+        transaction = self._fence()
+        current = self._read(self._cluster.config.delivery_timeout, lambda: None)
         chosen = choose(current)
         if chosen is None:
             return current
@@ -83,20 +113,29 @@ class GroupMark:
         for number in range(1, count):
             yield f"{self._group}.{number}", text[number * _PART : (number + 1) * _PART]
 
-    def _fetch(self, group: str) -> MarkValue | None:
+    def _fetch(self, group: str, retries: Retries) -> MarkValue | None:
+        """`_UnsettledError` if a change stays under way."""
         requests = CoordinatorRequests(self._cluster, GROUP, group, patience=self._cluster.config.delivery_timeout)
         address = requests.locate()
         if (self._cluster.at(address).version(ApiKey.OFFSET_FETCH) or 0) < _STABLE_FROM:
             raise RequestFailedError(f"broker {address} cannot read stable offsets, which needs Kafka 2.5 or later")
         topics = [{"name": self._place.topic, "partition_indexes": [self._place.partition]}]
         asked = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}
-        answer = requests.ask(
-            ApiKey.OFFSET_FETCH,
-            {**asked, "groups": [asked], "require_stable": True},
-            codes=_codes,
-            most=_WITH_NAMES,
-        )
-        bad = _codes(answer) - {ErrorCode.NONE}
+        while True:
+            answer = requests.ask(
+                ApiKey.OFFSET_FETCH,
+                {**asked, "groups": [asked], "require_stable": True},
+                codes=_codes,
+                most=_WITH_NAMES,
+                busy=_NOT_BUSY,
+            )
+            bad = _codes(answer) - {ErrorCode.NONE}
+            if bad != {ErrorCode.UNSTABLE_OFFSET_COMMIT}:
+                break
+            try:
+                retries.wait("", is_busy=True)
+            except RequestFailedError:
+                raise _UnsettledError(f"group {group}: its mark does not become stable") from None
         if bad:
             raise RequestFailedError(f"group {group}: OffsetFetch: {describe_code(min(bad))}")
         for topic in _of_group(answer).topics:

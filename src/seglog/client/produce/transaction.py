@@ -59,13 +59,16 @@ def idempotent_producer(cluster: ClusterConnections) -> ProducerIdentity:
 class Transaction:
     """A transaction that begins with the first batch or offset. For one thread.
 
+    ``timeout``: seconds until the coordinator aborts it; by default ``transaction.timeout.ms``.
+
     `begin` ends what its transactional id has left open and fences every other user of the id. All methods raise
     `RequestFailedError`: `ProducerFencedError` if the transaction is over.
     """
 
-    def __init__(self, cluster: ClusterConnections, transactional_id: str) -> None:
+    def __init__(self, cluster: ClusterConnections, transactional_id: str, *, timeout: float | None = None) -> None:
         self._cluster = cluster
         self._id = transactional_id
+        self._timeout = cluster.config.transaction_timeout if timeout is None else timeout
         self._requests = CoordinatorRequests(
             cluster, TRANSACTION, transactional_id, patience=cluster.config.delivery_timeout
         )
@@ -85,8 +88,7 @@ class Transaction:
         return self._requests.locate()
 
     def begin(self) -> None:
-        config = self._cluster.config
-        timeout = round(config.transaction_timeout * 1000)
+        timeout = round(self._timeout * 1000)
         contents = {
             "transactional_id": self._id,
             "transaction_timeout": timeout,
@@ -153,7 +155,9 @@ class Transaction:
         self._check(_offset_codes(answer), f"TxnOffsetCommit of group {group} for {partition}")
 
     def commit(self) -> None:
-        end_transactions(self._cluster, [self.handle], commit=True, coordinators={self._id: self.coordinator})
+        known = {self._id: self.coordinator}
+        for reason in end_transactions(self._cluster, [self.handle], commit=True, coordinators=known).values():
+            raise ProducerFencedError(reason)
 
     def abort(self) -> None:
         """End the transaction and fence what may still be under way: a later batch of this epoch is refused."""
@@ -172,16 +176,15 @@ def end_transactions(
     *,
     commit: bool,
     coordinators: Mapping[str, HostPort] | None = None,
-) -> None:
+) -> dict[TransactionHandle, str]:
     """End them all, many requests at a time. To end one again in the same way changes nothing.
 
     ``coordinators`` by transactional id, where they are known. When it returns, each end is decided and durable, and
-    readers see it milliseconds later. `ProducerFencedError` names those that have been ended otherwise, after all
-    others were ended.
+    readers see it milliseconds later. It returns those that had been ended otherwise before, with the reasons.
     """
     left = list(transactions)
     known = dict(coordinators or {})
-    refused: list[str] = []
+    refused: dict[TransactionHandle, str] = {}
     retries = Retries(cluster.config, cluster.config.delivery_timeout)
     while left:
         again: list[TransactionHandle] = []
@@ -192,7 +195,7 @@ def end_transactions(
             reason = outcome if isinstance(outcome, str) else describe_code(outcome)
             text = f"transactional id {handle.transactional_id}: EndTxn: {reason}"
             if not isinstance(outcome, str) and outcome not in MOVED | BUSY:
-                refused.append(text)
+                refused[handle] = text
                 continue
             again.append(handle)
             if outcome not in BUSY:
@@ -202,8 +205,7 @@ def end_transactions(
         left = again
         if left:
             retries.wait(problem, is_busy=is_busy)
-    if refused:
-        raise ProducerFencedError("; ".join(refused[:3]))
+    return refused
 
 
 def _end_each(
@@ -238,9 +240,11 @@ def _end_each(
                 answered += 1
                 yield handle, code
         except BrokerUnavailableError as error:
-            cluster.forget(address)
             for handle in handles[answered:]:
                 yield handle, str(error)
+        finally:
+            if answered < len(handles):
+                cluster.forget(address)
 
 
 def _partition_codes(answer: Message) -> set[int]:
@@ -276,4 +280,38 @@ def open_transactions(cluster: ClusterConnections, prefix: str) -> list[Transact
             if not one.error_code and one.transaction_state == "Ongoing":
                 producer = ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
                 found.append(TransactionHandle(one.transactional_id, producer, implicit))
+    return found
+
+
+def endangered_transactions(
+    cluster: ClusterConnections,
+    transactions: Sequence[TransactionHandle],
+    coordinators: Mapping[str, HostPort],
+    *,
+    now_ms: int,
+    margin_ms: int,
+) -> dict[TransactionHandle, str]:
+    """Those that are not open any more, or that time out within ``margin_ms``, with the reasons.
+
+    Empty if brokers do not tell (before Kafka 3.0). The time is the caller's; it may differ from the brokers'.
+    """
+    found: dict[TransactionHandle, str] = {}
+    by_address: dict[HostPort, dict[str, TransactionHandle]] = {}
+    for handle in transactions:
+        by_address.setdefault(coordinators[handle.transactional_id], {})[handle.transactional_id] = handle
+    for address, handles in by_address.items():
+        if not cluster.at(address).has(ApiKey.DESCRIBE_TRANSACTIONS):
+            continue
+        answer = cluster.ask_at(address, ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": list(handles)})
+        for one in answer.transaction_states:
+            handle = handles[one.transactional_id]
+            if one.error_code in MOVED:
+                continue
+            left = one.transaction_start_time + one.transaction_timeout - now_ms
+            if one.error_code:
+                found[handle] = describe_code(one.error_code) or ""
+            elif one.transaction_state != "Ongoing" or (one.producer_id, one.producer_epoch) != handle.producer:
+                found[handle] = f"its state is {one.transaction_state}"
+            elif left < margin_ms:
+                found[handle] = f"it times out in {left} ms"
     return found

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from seglog.client.client_config import WRITE, ClientConfig
 from seglog.core.config import PRODUCER, LogConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32, MAX_INT64
@@ -50,10 +51,25 @@ class AppTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """How a job writes through brokers. ``mark_topic`` is where its marks are; None: nowhere is it said."""
+
+    client: ClientConfig
+    exactly_once: bool
+    prefix: str
+    mark_topic: str | None
+    fail_on_data_loss: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of one ``save()`` or ``start()``, checked. ``ignored`` are ``kafka.*`` options without effect."""
+    """The options of one ``save()`` or ``start()``, checked. ``ignored`` are ``kafka.*`` options without effect.
+
+    ``brokers`` is None if the records go to the directory ``path``, which is empty otherwise.
+    """
 
     path: str
+    brokers: BrokerOptions | None
     topic: str | None
     compression: Codec | None
     level: int | None
@@ -159,7 +175,8 @@ OPTIONS: Final = OptionTable(
     *(Option(name, _LEVEL, "a number", "The level if `compression.type` is this codec, as in Kafka's producer.")
       for name in _LEVELS),
     Option("batch.size", parsers.number(1, MAX_INT32), "bytes",
-           "The size at which a batch is full, as in Kafka's producer.", default=16384),
+           "The size at which a batch is full, as in Kafka's producer.", default=16384,
+           default_text="`16384`; through brokers `262144`"),
     Option("txnAppId", parsers.word, "a name",
            "The application of a batch job that is adopted once, however often it runs. Needs `txnVersion`."),
     Option("txnVersion", parsers.number(0, MAX_INT64), "a number",
@@ -172,11 +189,35 @@ OPTIONS: Final = OptionTable(
     Option("lingerSeconds", parsers.number(0, 24 * 60 * 60), "seconds",
            "How long the directory stays open after the last job.", default_text="0; in streams 5"),
     *WRITE_ROWS,
+    Option("kafka.bootstrap.servers", parsers.word, "`host:port, …`",
+           "Write through these brokers instead of to a directory.", use="broker"),
+    Option("kafka.…", parsers.text, "",
+           "The settings of the client: see [clients](clients.md). One that seglog does not have is refused by name.",
+           use="broker"),
+    Option("delivery", parsers.choice("exactly-once", "at-least-once"), "`exactly-once`, `at-least-once`",
+           "`exactly-once`: transactions, so that after any failure each micro-batch, and each job with `txnAppId`, is "
+           "in the topics once. `at-least-once`: it may be there in part, or twice.", default="exactly-once",
+           use="broker"),
+    Option("markTopic", parsers.topic, "a topic that exists",
+           "The mark of the last batch is a group offset of its partition 0. No record is written to it. With the "
+           "column `topic`, `exactly-once` needs it.", default_text="the option `topic`", use="broker"),
+    Option("transactionalIdPrefix", parsers.word, "a text",
+           "Transactional ids and groups of the sink begin with it: its access rights are given by it.",
+           default="seglog", use="broker"),
+    Option("failOnDataLoss", parsers.boolean, "`true`, `false`",
+           "`false`: go on with a warning if the mark of the last batch is missing, or a decided transaction has "
+           "timed out.", default=True, use="broker"),
     Option("includeHeaders", parsers.boolean, "`true`, `false`",
            "Without effect: the column `headers` is written if the frame has it.", use="none"),
 )  # fmt: skip
 """Every option of the sink, except ``topic.<key of Kafka's topic configuration>``."""
 
+_ONLY_DIRECTORIES: Final = ("numPartitions", "createTopics", "allowForeign", "lingerSeconds")
+_BATCH_OF_BROKERS: Final = 256 << 10
+"""A request has one batch of a partition, so small batches cost many requests."""
+_TRANSACTION_TIMEOUT: Final = 900.0
+"""The most that brokers allow unless they are configured otherwise: a micro-batch may take long."""
+_SERVERS: Final = "bootstrap.servers"
 _KAFKA: Final = frozenset({"compression.type", "batch.size", *_LEVELS})
 """Keys of Kafka's producer that the connector takes with the prefix ``kafka.``; here both spellings work."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "owner", "provider", "location"})
@@ -190,34 +231,41 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """
     values = OptionValues(OPTIONS)
     topic_config: dict[str, str] = {}
-    ignored = []
+    properties: dict[str, str] = {}
     for key, text in options.items():
         lower = key.lower()
         if lower.startswith("kafka."):
-            if lower.removeprefix("kafka.") not in _KAFKA:
-                ignored.append(key)
-                continue
             lower = lower.removeprefix("kafka.")
+            properties[lower] = text
+            if lower not in _KAFKA:
+                continue
         if lower.startswith("topic."):
             topic_config[lower.removeprefix("topic.")] = text
         elif (option := OPTIONS.find(lower)) is not None:
             values.add(option, text)
         elif lower not in _SPARKS_OWN:
             raise OPTIONS.unknown(key)
+    brokers = None
     if "path" not in values:
-        raise InvalidConfigError("option path is missing: set it to the log directory to write to")
-    if "://" in values["path"] and not values["path"].startswith("file:"):
+        if _SERVERS not in properties:
+            raise InvalidConfigError(
+                "option path is missing: set it to the log directory to write to; or set "
+                f"kafka.{_SERVERS} to write through brokers"
+            )
+        brokers = _brokers(values, properties, topic_config)
+    elif "://" in values["path"] and not values["path"].startswith("file:"):
         raise InvalidConfigError(
             f"path {values['path']!r}: seglog writes to a file system that all workers share, not to an object store"
         )
     LogConfig.from_mapping(topic_config)
     codec, level = _compression(values)
     return WriteOptions(
-        path=values["path"],
+        path=values.get("path", ""),
+        brokers=brokers,
         topic=values.of("topic"),
         compression=codec,
         level=level,
-        batch_size=values.of("batch.size"),
+        batch_size=values.of("batch.size") if brokers is None else values.get("batch.size", _BATCH_OF_BROKERS),
         buffer_bytes=values.of("bufferBytes"),
         num_partitions=values.of("numPartitions"),
         create_topics=values.of("createTopics") or {},
@@ -226,8 +274,50 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         allow_foreign=values.of("allowForeign"),
         linger_seconds=values.of("lingerSeconds"),
         formats=parse_value_options(options),
-        ignored=tuple(sorted(ignored)),
+        ignored=_ignored(values, properties, brokers),
     )
+
+
+def _brokers(values: OptionValues, properties: Mapping[str, str], topic_config: Mapping[str, str]) -> BrokerOptions:
+    given = [name for name in _ONLY_DIRECTORIES if name in values] + [f"topic.{name}" for name in topic_config]
+    if given:
+        raise InvalidConfigError(f"option {given[0]} is for directories: create topics at the brokers")
+    try:
+        client = ClientConfig.from_mapping(properties, use=WRITE)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"option kafka.{error}") from None
+    if client.partitioner != "default":
+        raise InvalidConfigError("option kafka.partitioner.class is not supported: set the column partition")
+    if client.acks == 0:
+        raise InvalidConfigError("option kafka.acks is 0: a task must know that its records were written")
+    exactly_once = values.of("delivery") == "exactly-once"
+    mark_topic: str | None = values.get("markTopic", values.of("topic"))
+    if exactly_once:
+        if not client.enable_idempotence:
+            raise InvalidConfigError("option delivery is exactly-once: it needs kafka.acks=all and idempotence")
+        if mark_topic is None:
+            raise InvalidConfigError(
+                "option markTopic is missing: with the column topic, exactly-once needs a topic for its marks"
+            )
+        if "transaction.timeout.ms" not in properties:
+            client = replace(client, transaction_timeout=_TRANSACTION_TIMEOUT)
+    elif "txnAppId" in values:
+        raise InvalidConfigError("option txnAppId needs delivery=exactly-once")
+    return BrokerOptions(
+        client=client,
+        exactly_once=exactly_once,
+        prefix=values.of("transactionalIdPrefix"),
+        mark_topic=mark_topic,
+        fail_on_data_loss=values.of("failOnDataLoss"),
+    )
+
+
+def _ignored(values: OptionValues, properties: Mapping[str, str], brokers: BrokerOptions | None) -> tuple[str, ...]:
+    if brokers is not None:
+        return tuple(f"kafka.{name}" for name in brokers.client.without_effect)
+    names = {f"kafka.{name}" for name in properties if name not in _KAFKA}
+    names |= {name for name in values if OPTIONS[name].use == "broker"}
+    return tuple(sorted(names))
 
 
 def _compression(values: Mapping[str, Any]) -> tuple[Codec | None, int | None]:

@@ -15,11 +15,11 @@ from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64
 from seglog.spark.options.read_options import ReadOptions, Subscribe
 from seglog.spark.read.batch_reader import SeglogReader
-from seglog.spark.read.brokers.connections import connections
 from seglog.spark.read.brokers.planning import FetchRange
 from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadRange
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
+from seglog.spark.runtime.broker_connections import connections
 from seglog.spark.views.tables import BatchTask, FetchedBatchTask, SegmentTask, columns_of
 
 if TYPE_CHECKING:

@@ -1,5 +1,8 @@
 """The sinks behind ``df.write.format("seglog")`` and ``df.writeStream.format("seglog")``.
 
+`make_writer` and `make_stream_writer` choose by the options: the classes here write to directories, those of
+`seglog.spark.write.brokers.sink` through brokers.
+
 Spark creates a writer in a planning process, pickles it into the tasks, and commits the job in another process: with
 the same writer in a batch job, with a new one in a stream. All they share must travel in the commit messages. The job
 of a stream is identified by query and batch, which only the tasks know (from their local properties).
@@ -9,10 +12,9 @@ from __future__ import annotations
 
 import json
 import uuid
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -20,28 +22,18 @@ from pyspark.sql.types import StructType
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.options.write_options import (
-    STREAM_LINGER_SECONDS,
-    WriteOptions,
-    check_columns,
-    check_mode,
-    parse_write_options,
-)
+from seglog.spark.options.write_options import STREAM_LINGER_SECONDS, parse_write_options
 from seglog.spark.runtime.processes import driver_pid
+from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_frame
 from seglog.spark.write.directories.commit_client import CommitClient, directory_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.storage.adopt import StagedPart
-from seglog.values.batch_encoder import BatchEncoder, resolve_write_formats
+from seglog.values.batch_encoder import BatchEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from seglog.spark.write.directories.task_writer import WritePlan
-
-QUERY_ID: Final = "sql.streaming.queryId"
-"""The same after a query restarts from its checkpoint."""
-BATCH_ID: Final = "streaming.sql.batchId"
-"""Local properties of a stream's tasks (``StreamExecution.scala``, ``MicroBatchExecution.scala``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,18 +51,9 @@ class _Sink:
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, stream: bool) -> None:
         """Begin a job: check options and columns, open the directory and create its topics."""
-        self._options = parse_write_options(options)
+        frame = check_frame(schema, options, overwrite=overwrite, stream=stream)
+        self._options, self._formats = frame.options, frame.formats
         self._is_stream = stream
-        if not stream:
-            check_mode(overwrite=overwrite)
-        elif self._options.transaction is not None:
-            raise InvalidConfigError(
-                "options txnAppId and txnVersion: the sink of a stream sets them from the query and the batch id"
-            )
-        columns = {field.name: field.dataType.simpleString() for field in schema.fields}
-        self._formats = resolve_write_formats(self._options.formats, self._options.topic, OsFs())
-        check_columns(columns, self._options.topic, self._formats.names)
-        _warn(schema, self._options)
         # The options are all that the planner and the commit of a stream have in common.
         self.plan = self._begin(json.dumps(sorted(options.items())) if stream else None)
 
@@ -193,17 +176,21 @@ def _whole(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
     return found
 
 
-def _warn(schema: StructType, options: WriteOptions) -> None:
-    """Warn of options that are ignored and of columns that are slow."""
-    if options.ignored:
-        warnings.warn(
-            f"seglog writes files and connects to no broker: it ignores {', '.join(options.ignored)}", stacklevel=2
-        )
-    for field in schema.fields:
-        if field.name == "headers" and field.nullable and field.dataType.simpleString() != "array<void>":
-            warnings.warn(
-                "column headers may be NULL, and Spark needs quadratic time to hand over NULL arrays: write "
-                "coalesce(headers, array()) instead, as seglog.spark.to_log(df, path) does, or use small batches: "
-                "spark.sql.execution.arrow.maxRecordsPerBatch=1000",
-                stacklevel=2,
-            )
+def make_writer(schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> DataSourceArrowWriter:
+    """The sink of a batch job."""
+    if parse_write_options(options).brokers is None:
+        return SeglogWriter(schema, options, overwrite=overwrite)
+    from seglog.spark.write.brokers.sink import BrokerWriter
+
+    return BrokerWriter(schema, options, overwrite=overwrite)
+
+
+def make_stream_writer(
+    schema: StructType, options: Mapping[str, str], *, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """The sink of a stream."""
+    if parse_write_options(options).brokers is None:
+        return SeglogStreamWriter(schema, options, overwrite=overwrite)
+    from seglog.spark.write.brokers.sink import BrokerStreamWriter
+
+    return BrokerStreamWriter(schema, options, overwrite=overwrite)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seglog.spark.read.brokers.connections import close_all
+from seglog.spark.runtime.broker_connections import close_all
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,12 +14,12 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError, RequestFailedError, UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import Assign, ReadOptions, Subscribe
-from seglog.spark.read.brokers.connections import connections
 from seglog.spark.read.brokers.planning import BrokerExtent, FetchRange, plan
 from seglog.spark.read.brokers.sampling import bytes_per_offset
 from seglog.spark.read.planning import select
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.record_source import Available, Survey
+from seglog.spark.runtime.broker_connections import connections
 
 if TYPE_CHECKING:
     import pyarrow as pa

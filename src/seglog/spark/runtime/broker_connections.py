@@ -10,12 +10,15 @@ from seglog.client.cluster_connections import ClusterConnections
 
 _MOST: Final = 8
 """Configurations whose connections are kept. Those used longest ago are closed."""
-_kept: Final[dict[tuple[int, ClientConfig], ClusterConnections]] = {}
+_kept: Final[dict[tuple[int, ClientConfig, str], ClusterConnections]] = {}
 
 
-def connections(config: ClientConfig) -> ClusterConnections:
-    """The connections of this process. A process that was forked opens its own."""
-    key = (os.getpid(), config)
+def connections(config: ClientConfig, lane: str = "") -> ClusterConnections:
+    """The connections of this process. A process that was forked opens its own.
+
+    Each ``lane`` has connections of its own: where requests stay unanswered for a while, nothing else can be asked.
+    """
+    key = (os.getpid(), config, lane)
     found = _kept.pop(key, None) or ClusterConnections(config)
     _kept[key] = found
     while len(_kept) > _MOST:

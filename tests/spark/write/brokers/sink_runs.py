@@ -1,0 +1,173 @@
+"""The sink without Spark: tasks and commits of a query as Spark calls them, in threads that stand for processes.
+
+A thread may die at any request that it sends, before or after the broker has carried it out. Or it stands still there,
+and goes on when others have long continued.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from seglog.client.connection import BrokerConnection
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.message_reader import Message
+from seglog.spark.options.write_options import BrokerOptions, WriteOptions, parse_write_options
+from seglog.spark.runtime import broker_connections
+from seglog.spark.write.brokers import commit, process_ids
+from seglog.spark.write.brokers.commit import JobCommit
+from seglog.spark.write.brokers.names import SinkNames
+from seglog.spark.write.brokers.task import BatchId, TaskResult, write_in_transaction
+
+SECONDS: Final = 60
+
+
+class KilledError(BaseException):
+    """The process is gone. Nothing that handles errors handles this."""
+
+
+class Steps:
+    """Counts what a thread sends, and stops it at one step. ``sent``: whether that request still arrives.
+
+    A step that ``waits`` stands still until `go_on`.
+    """
+
+    def __init__(self, stop_at: int | None = None, *, sent: bool = False, waits: bool = False) -> None:
+        self.count = 0
+        self._stop_at = stop_at
+        self._sent = sent
+        self._waits = waits
+        self._is_dead = False
+        self.stands = threading.Event()
+        self._may_go_on = threading.Event()
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
+
+    def before_send(self) -> None:
+        if self._is_dead:
+            raise KilledError
+        self.count += 1
+        if self.count - 1 == self._stop_at and (self._waits or not self._sent):
+            self._stop()
+
+    def before_receive(self) -> None:
+        if self._is_dead or (self.count - 1 == self._stop_at and self._sent and not self._waits):
+            self._is_dead = True
+            raise KilledError
+
+    def _stop(self) -> None:
+        self.stands.set()
+        if not self._waits:
+            self._is_dead = True
+            raise KilledError
+        assert self._may_go_on.wait(SECONDS)
+
+
+_steps: Final = threading.local()
+_processes: Final = itertools.count()
+
+
+def _process() -> int:
+    """A number of this thread that no other one ever has."""
+    if not hasattr(_steps, "process"):
+        _steps.process = next(_processes)
+    number: int = _steps.process
+    return number
+
+
+@contextmanager
+def steps(wanted: Steps) -> Iterator[Steps]:
+    """For what this thread does meanwhile."""
+    _steps.now = wanted
+    try:
+        yield wanted
+    finally:
+        _steps.now = None
+
+
+@contextmanager
+def threads_as_processes() -> Iterator[None]:
+    """Each thread has connections and transactional ids of its own, and meets its `Steps`."""
+    send, receive = BrokerConnection.send, BrokerConnection.receive
+
+    def counted_send(
+        self: BrokerConnection, key: ApiKey, contents: Mapping[str, Any], *, most: int | None = None
+    ) -> None:
+        now = getattr(_steps, "now", None)
+        if now is not None:
+            now.before_send()
+        send(self, key, contents, most=most)
+
+    def counted_receive(self: BrokerConnection) -> Message:
+        now = getattr(_steps, "now", None)
+        if now is not None:
+            now.before_receive()
+        return receive(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (broker_connections, process_ids):
+            patch.setattr(f"{module.__name__}.os.getpid", _process)
+        patch.setattr(BrokerConnection, "send", counted_send)
+        patch.setattr(BrokerConnection, "receive", counted_receive)
+        patch.setattr(commit, "_SWEEP_SECONDS", 0.0)
+        yield
+        broker_connections.close_all()
+
+
+def rows(values: Sequence[int], partition: int | None = None) -> pa.RecordBatch:
+    """With a key, so that each value has its place, or all in one partition."""
+    columns: dict[str, pa.Array] = {
+        "key": pa.array([b"%d" % value for value in values], pa.binary()),
+        "value": pa.array([b"%d" % value for value in values], pa.binary()),
+    }
+    if partition is not None:
+        columns["partition"] = pa.array([partition] * len(values), pa.int32())
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+class SinkRun:
+    """A run of query ``query``: its process is over with the object. ``tasks`` are the values that each task writes."""
+
+    def __init__(self, bootstrap: str, query: str, **options: str) -> None:
+        named = {name.replace("__", "."): text for name, text in options.items()}
+        self.options: WriteOptions = parse_write_options(
+            {
+                "kafka.bootstrap.servers": bootstrap,
+                "topic": "t",
+                "kafka.delivery.timeout.ms": "20000",
+                "kafka.request.timeout.ms": "20000",
+                **named,
+            }
+        )
+        assert self.options.brokers is not None
+        self.brokers: BrokerOptions = self.options.brokers
+        self.names = SinkNames(self.brokers.prefix, query)
+        self.run = uuid.uuid4().hex
+
+    def task(self, batch: int, job: str, task: int, values: Sequence[int]) -> TaskResult:
+        id_ = BatchId(names=self.names, batch=batch, run=self.run, consecutive=True)
+        return write_in_transaction(self.options, [rows(values)], task=task, job=job, names=self.names, id_=id_)
+
+    def end(self, batch: int, job: str) -> JobCommit:
+        id_ = BatchId(names=self.names, batch=batch, run=self.run, consecutive=True)
+        return JobCommit(self.brokers, self.names, id_, job)
+
+    def batch(self, number: int, tasks: Sequence[Sequence[int]]) -> None:
+        """All of a micro-batch. As Spark does, it is aborted if it fails."""
+        job = uuid.uuid4().hex
+        results: list[TaskResult] = []
+        try:
+            for task, values in enumerate(tasks):
+                results.append(self.task(number, job, task, values))
+            self.end(number, job).commit(results)
+        except Exception:
+            self.end(number, job).abort(results)
+            raise
