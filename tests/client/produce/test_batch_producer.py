@@ -76,6 +76,13 @@ def test_a_refusal_in_the_middle_is_sent_again_with_what_came_behind_it(broker: 
     assert numbers(broker.bootstrap, T0) == list(range(240))
 
 
+def test_a_broker_that_has_no_producer_ids_yet_is_asked_again(broker: Broker) -> None:
+    """As Kafka in the first moments after its start."""
+    broker.fail("InitProducerId", error="COORDINATOR_LOAD_IN_PROGRESS", times=2)
+    produce(broker.bootstrap, count=3)
+    assert numbers(broker.bootstrap, T0) == list(range(12))
+
+
 @pytest.mark.parametrize("applied", [True, False])
 def test_a_connection_that_is_lost_with_requests_under_way(broker: Broker, applied: bool) -> None:
     """With ``applied`` the broker has the batches already: it says DUPLICATE_SEQUENCE, or answers as before."""

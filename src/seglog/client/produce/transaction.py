@@ -51,7 +51,9 @@ def idempotent_producer(cluster: ClusterConnections) -> ProducerIdentity:
         "producer_id": NO_PRODUCER_ID,
         "producer_epoch": -1,
     }
-    answer = cluster.ask_any(ApiKey.INIT_PRODUCER_ID, contents)
+    retries = Retries(cluster.config, cluster.config.delivery_timeout)
+    while (answer := cluster.ask_any(ApiKey.INIT_PRODUCER_ID, contents)).error_code in MOVED:
+        retries.wait(f"producer id of an idempotent producer: {describe_code(answer.error_code)}")
     check_answer(answer.error_code, "producer id of an idempotent producer")
     return ProducerIdentity(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
 

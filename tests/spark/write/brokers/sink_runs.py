@@ -9,14 +9,19 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
+from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
+from seglog.client.produce.transaction import open_transactions
+from seglog.core.errors import SeglogError
+from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
 from seglog.spark.options.write_options import BrokerOptions, WriteOptions, parse_write_options
@@ -25,6 +30,8 @@ from seglog.spark.write.brokers import commit, process_ids
 from seglog.spark.write.brokers.commit import JobCommit
 from seglog.spark.write.brokers.names import SinkNames
 from seglog.spark.write.brokers.task import BatchId, TaskResult, write_in_transaction
+from tests.client.produce.written import config, numbers
+from tests.kit.waiting import wait_until
 
 SECONDS: Final = 60
 
@@ -171,3 +178,121 @@ class SinkRun:
         except Exception:
             self.end(number, job).abort(results)
             raise
+
+
+TASKS: Final[Sequence[Sequence[int]]] = ([1, 2, 3], [4, 5], [])
+NEXT: Final[Sequence[Sequence[int]]] = ([6], [7, 8], [9])
+ALL: Final = list(range(1, 10))
+"""The values of both batches."""
+
+
+def written(bootstrap: str, topic: str) -> list[int]:
+    """What a read_committed reader sees of two partitions, up to the last stable offset."""
+    return sorted(value for number in range(2) for value in numbers(bootstrap, TopicPartition(topic, number)))
+
+
+def left_open(bootstrap: str, query: str) -> list[str]:
+    """Transactions of the query that are not ended."""
+    with ClusterConnections(config(bootstrap)) as cluster:
+        return [one.transactional_id for one in open_transactions(cluster, f"seglog-{query}-")]
+
+
+def _apart(call: Callable[[], object], at: Steps) -> threading.Thread:
+    """In a process of its own, which may die, and whose errors concern nobody."""
+
+    def live() -> None:
+        with steps(at), suppress(KilledError, SeglogError):
+            call()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    return thread
+
+
+def _join(thread: threading.Thread) -> None:
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+def _count(bootstrap: str, new_topic: Callable[[], str], query: str) -> int:
+    """The requests of a driver and its tasks for the batch of `TASKS`."""
+    counted = Steps()
+    run = SinkRun(bootstrap, f"{query}-count", topic=new_topic())
+    _join(_apart(lambda: run.batch(0, TASKS), counted))
+    assert counted.count > 20
+    return counted.count
+
+
+def check_deaths(
+    bootstrap: str,
+    new_topic: Callable[[], str],
+    query: str,
+    *,
+    sent: bool,
+    chosen: slice,
+    timeout_ms: int | None = None,
+) -> None:
+    """A driver dies with its tasks at each of the chosen requests, before or after it has been ``sent``. The batch is
+    repeated with other tasks, as nothing says that they are the same.
+
+    ``timeout_ms`` is that of transactions, where the broker cannot list what is left open: then it ends by itself.
+    """
+    options = {} if timeout_ms is None else {"kafka__transaction__timeout__ms": str(timeout_ms)}
+    count = _count(bootstrap, new_topic, query)
+    for stop_at in range(count)[chosen]:
+        name, topic = f"{query}-{stop_at}", new_topic()
+        first = SinkRun(bootstrap, name, topic=topic, **options)
+        _join(_apart(partial(first.batch, 0, TASKS), Steps(stop_at, sent=sent)))
+        again = SinkRun(bootstrap, name, topic=topic, **options)
+        again.batch(0, ([5, 4, 3], [2, 1]))
+        again.batch(1, NEXT)
+        if timeout_ms is not None:
+            wait_until(partial(_is_whole, bootstrap, topic), "transactions to time out", SECONDS)
+        assert written(bootstrap, topic) == ALL, f"killed at request {stop_at} of {count}"
+        assert left_open(bootstrap, name) == [], stop_at
+
+
+def _is_whole(bootstrap: str, topic: str) -> bool:
+    return len(written(bootstrap, topic)) >= len(ALL)
+
+
+def check_returns(bootstrap: str, new_topic: Callable[[], str], query: str, *, chosen: slice) -> None:
+    """A driver stands still at each of the chosen requests, while another run repeats its batch and has written the
+    next one; then it goes on to its end."""
+    for stop_at in range(_count(bootstrap, new_topic, query))[chosen]:
+        name, topic = f"{query}-{stop_at}", new_topic()
+        at = Steps(stop_at, waits=True)
+        first = SinkRun(bootstrap, name, topic=topic)
+        zombie = _apart(partial(first.batch, 0, TASKS), at)
+        assert at.stands.wait(SECONDS)
+        again = SinkRun(bootstrap, name, topic=topic)
+        again.batch(0, ([5, 4, 3], [2, 1]))
+        job = uuid.uuid4().hex
+        results = [again.task(1, job, task, values) for task, values in enumerate(NEXT)]
+        at.go_on()
+        _join(zombie)
+        again.end(1, job).commit(results)
+        again.batch(2, ([10],))
+        assert written(bootstrap, topic) == [*ALL, 10], f"stopped at request {stop_at}"
+
+
+def check_twins(bootstrap: str, new_topic: Callable[[], str], query: str) -> None:
+    """A speculative attempt of a task stands still at each of its requests, until the next batch is written."""
+    counted = Steps()
+    counting = SinkRun(bootstrap, f"{query}-count", topic=new_topic())
+    _join(_apart(partial(counting.task, 0, "job", 0, [1]), counted))
+    for stop_at in range(counted.count):
+        name, topic = f"{query}-{stop_at}", new_topic()
+        run = SinkRun(bootstrap, name, topic=topic)
+        job, later = uuid.uuid4().hex, uuid.uuid4().hex
+        at = Steps(stop_at, waits=True)
+        twin = _apart(partial(run.task, 0, job, 0, [1, 2]), at)
+        assert at.stands.wait(SECONDS)
+        run.end(0, job).commit([run.task(0, job, 0, [1, 2]), run.task(0, job, 1, [3])])
+        results = [run.task(1, later, 0, [4])]
+        at.go_on()
+        _join(twin)
+        run.end(1, later).commit(results)
+        run.batch(2, ([5],))
+        assert written(bootstrap, topic) == [1, 2, 3, 4, 5], stop_at
+        assert left_open(bootstrap, name) == [], stop_at

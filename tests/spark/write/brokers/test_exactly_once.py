@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,17 +15,24 @@ import pytest
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
 from seglog.client.produce.group_mark import GroupMark, MarkValue
-from seglog.client.produce.transaction import end_transactions, open_transactions
+from seglog.client.produce.transaction import end_transactions
 from seglog.core.errors import ProducerFencedError, SeglogError
-from seglog.core.types import TopicPartition
 from seglog.spark.write.brokers.batch_mark import BatchMarkError
 from seglog.testing import Broker
-from tests.client.produce.written import config, numbers
-from tests.spark.write.brokers.sink_runs import SECONDS, KilledError, SinkRun, Steps, steps, threads_as_processes
+from tests.client.produce.written import config
+from tests.spark.write.brokers.sink_runs import (
+    ALL,
+    NEXT,
+    TASKS,
+    SinkRun,
+    check_deaths,
+    check_returns,
+    check_twins,
+    left_open,
+    threads_as_processes,
+    written,
+)
 
-TASKS: Sequence[Sequence[int]] = ([1, 2, 3], [4, 5], [])
-NEXT = ([6], [7, 8], [9])
-ALL = list(range(1, 10))
 _queries = itertools.count()
 
 
@@ -46,110 +51,49 @@ def broker(shared: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.M
     return shared
 
 
+def new_topic(broker: Broker) -> Callable[[], str]:
+    def make() -> str:
+        broker.reset()
+        broker.create_topic("t", 2)
+        return "t"
+
+    return make
+
+
 @pytest.fixture
 def query() -> str:
     return f"q{next(_queries)}"
 
 
-def written(broker: Broker) -> list[int]:
-    """What a read_committed reader sees up to the last stable offset: nothing may be open before its end."""
-    return sorted(numbers(broker.bootstrap, TopicPartition("t", 0)) + numbers(broker.bootstrap, TopicPartition("t", 1)))
-
-
-def left_open(broker: Broker, query: str) -> list[str]:
-    """Transactions of the query that are not ended."""
-    with ClusterConnections(config(broker.bootstrap)) as cluster:
-        return [one.transactional_id for one in open_transactions(cluster, f"seglog-{query}-")]
-
-
-def in_thread(call: threading.Thread) -> None:
-    call.start()
-    call.join(SECONDS)
-    assert not call.is_alive()
-
-
-def run_batch(run: SinkRun, number: int, tasks: Sequence[Sequence[int]], at: Steps) -> None:
-    """In a process of its own, which may die."""
-
-    def live() -> None:
-        with steps(at), suppress(KilledError):
-            run.batch(number, tasks)
-
-    in_thread(threading.Thread(target=live))
-
-
 def test_batches_one_after_the_other(broker: Broker, query: str) -> None:
     run = SinkRun(broker.bootstrap, query)
     run.batch(0, TASKS)
-    assert written(broker) == [1, 2, 3, 4, 5]
+    assert written(broker.bootstrap, "t") == [1, 2, 3, 4, 5]
     run.batch(1, NEXT)
     run.batch(2, ([], []))
     run.batch(3, ([10],))
-    assert written(broker) == [*ALL, 10]
-    assert left_open(broker, query) == []
-
-
-def check_deaths(broker: Broker, query: str, *, sent: bool, chosen: slice) -> None:
-    """A driver dies with its tasks at each of the chosen requests, before or after it has been ``sent``. The batch is
-    repeated with other tasks, as nothing says that they are the same."""
-    counted = Steps()
-    run_batch(SinkRun(broker.bootstrap, f"{query}-count"), 0, TASKS, counted)
-    assert counted.count > 20
-    for stop_at in range(counted.count)[chosen]:
-        broker.reset()
-        broker.create_topic("t", 2)
-        name = f"{query}-{stop_at}"
-        run_batch(SinkRun(broker.bootstrap, name), 0, TASKS, Steps(stop_at, sent=sent))
-        again = SinkRun(broker.bootstrap, name)
-        again.batch(0, ([5, 4, 3], [2, 1]))
-        again.batch(1, NEXT)
-        assert written(broker) == ALL, f"killed at request {stop_at} of {counted.count}"
-        assert left_open(broker, name) == [], stop_at
+    assert written(broker.bootstrap, "t") == [*ALL, 10]
+    assert left_open(broker.bootstrap, query) == []
 
 
 def test_a_driver_that_dies_at_a_request(broker: Broker, query: str) -> None:
-    check_deaths(broker, query, sent=False, chosen=slice(0, None, 3))
+    check_deaths(broker.bootstrap, new_topic(broker), query, sent=False, chosen=slice(0, None, 3))
 
 
 def test_a_driver_that_dies_before_an_answer(broker: Broker, query: str) -> None:
-    check_deaths(broker, query, sent=True, chosen=slice(1, None, 3))
+    check_deaths(broker.bootstrap, new_topic(broker), query, sent=True, chosen=slice(1, None, 3))
 
 
 @pytest.mark.everything
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("sent", [False, True], ids=["request", "answer"])
 def test_a_driver_that_dies_at_every_request(broker: Broker, query: str, sent: bool) -> None:
-    check_deaths(broker, query, sent=sent, chosen=slice(None))
+    check_deaths(broker.bootstrap, new_topic(broker), query, sent=sent, chosen=slice(None))
 
 
 def test_a_driver_that_comes_back_at_any_request(broker: Broker, query: str) -> None:
-    """It stands still while another run repeats its batch and is in the next one; then it goes on to its end. The two
-    protocols share the requests: the numbers of their queries are odd and even."""
-    counted = Steps()
-    run_batch(SinkRun(broker.bootstrap, f"{query}-count"), 0, TASKS, counted)
-    for stop_at in range(int(query[1:]) % 2, counted.count, 2):
-        broker.reset()
-        broker.create_topic("t", 2)
-        name = f"{query}-{stop_at}"
-        zombie_steps = Steps(stop_at, waits=True)
-
-        def live(run: SinkRun, at: Steps) -> None:
-            with steps(at), suppress(SeglogError):
-                run.batch(0, TASKS)
-
-        zombie = threading.Thread(target=live, args=(SinkRun(broker.bootstrap, name), zombie_steps))
-        zombie.start()
-        assert zombie_steps.stands.wait(SECONDS)
-        again = SinkRun(broker.bootstrap, name)
-        again.batch(0, ([5, 4, 3], [2, 1]))
-        job = uuid.uuid4().hex
-        results = [again.task(1, job, task, values) for task, values in enumerate(NEXT)]
-        zombie_steps.go_on()
-        zombie.join(SECONDS)
-        assert not zombie.is_alive()
-        again.end(1, job).commit(results)
-        again.batch(2, ([10],))
-        assert [one for one in written(broker) if one <= 9] == ALL, f"stopped at request {stop_at}"
+    """The two protocols share the requests: the numbers of their queries are odd and even."""
+    check_returns(broker.bootstrap, new_topic(broker), query, chosen=slice(int(query[1:]) % 2, None, 2))
 
 
 def test_a_task_that_fails_behind_its_last_row_is_repeated(broker: Broker, query: str) -> None:
@@ -158,8 +102,8 @@ def test_a_task_that_fails_behind_its_last_row_is_repeated(broker: Broker, query
     run.task(0, job, 0, [1, 2])  # its result is lost, and its transaction stays open
     results = [run.task(0, job, 0, [1, 2]), run.task(0, job, 1, [3])]
     run.end(0, job).commit(results)
-    assert written(broker) == [1, 2, 3]
-    assert left_open(broker, query) == []
+    assert written(broker.bootstrap, "t") == [1, 2, 3]
+    assert left_open(broker.bootstrap, query) == []
 
 
 def test_a_task_that_fails_leaves_nothing_open(broker: Broker, query: str) -> None:
@@ -167,41 +111,13 @@ def test_a_task_that_fails_leaves_nothing_open(broker: Broker, query: str) -> No
     broker.fail("Produce", error="UNKNOWN_PRODUCER_ID")
     with pytest.raises(SeglogError, match="UNKNOWN_PRODUCER_ID"):
         run.task(0, "job", 0, [1, 2])
-    assert left_open(broker, query) == []
+    assert left_open(broker.bootstrap, query) == []
     run.batch(0, ([1, 2],))
-    assert written(broker) == [1, 2]
+    assert written(broker.bootstrap, "t") == [1, 2]
 
 
 def test_a_twin_that_goes_on_after_the_next_batch(broker: Broker, query: str) -> None:
-    """A speculative attempt in another process, at each of its requests."""
-    counted = Steps()
-    with steps(counted):
-        SinkRun(broker.bootstrap, f"{query}-count").task(0, "job", 0, [1])
-    for stop_at in range(counted.count):
-        broker.reset()
-        broker.create_topic("t", 2)
-        name = f"{query}-{stop_at}"
-        run = SinkRun(broker.bootstrap, name)
-        job = uuid.uuid4().hex
-        twin_steps = Steps(stop_at, waits=True)
-
-        def live(run: SinkRun, job: str, at: Steps) -> None:
-            with steps(at), suppress(SeglogError):
-                run.task(0, job, 0, [1, 2])
-
-        twin = threading.Thread(target=live, args=(run, job, twin_steps))
-        twin.start()
-        assert twin_steps.stands.wait(SECONDS)
-        run.end(0, job).commit([run.task(0, job, 0, [1, 2]), run.task(0, job, 1, [3])])
-        later = uuid.uuid4().hex
-        results = [run.task(1, later, 0, [4])]
-        twin_steps.go_on()
-        twin.join(SECONDS)
-        assert not twin.is_alive()
-        run.end(1, later).commit(results)
-        run.batch(2, ([5],))
-        assert written(broker) == [1, 2, 3, 4, 5], stop_at
-        assert left_open(broker, name) == [], stop_at
+    check_twins(broker.bootstrap, new_topic(broker), query)
 
 
 def test_a_commit_that_is_called_again_changes_nothing(broker: Broker, query: str) -> None:
@@ -209,18 +125,18 @@ def test_a_commit_that_is_called_again_changes_nothing(broker: Broker, query: st
     results = [run.task(0, "job", 0, [1]), run.task(0, "job", 1, [2])]
     for _ in range(3):
         run.end(0, "job").commit(results)
-    assert written(broker) == [1, 2]
+    assert written(broker.bootstrap, "t") == [1, 2]
 
 
 def test_an_abort_leaves_nothing_and_the_batch_can_be_repeated(broker: Broker, query: str) -> None:
     run = SinkRun(broker.bootstrap, query)
     results = [run.task(0, "job", 0, [1]), run.task(0, "job", 1, [2])]
     run.end(0, "job").abort(results)
-    assert left_open(broker, query) == []
+    assert left_open(broker.bootstrap, query) == []
     with pytest.raises(SeglogError):
         run.end(0, "job").commit(results)
     SinkRun(broker.bootstrap, query).batch(0, ([1, 2],))
-    assert written(broker) == [1, 2]
+    assert written(broker.bootstrap, "t") == [1, 2]
 
 
 def test_an_abort_after_the_decision_takes_nothing_back(broker: Broker, query: str) -> None:
@@ -232,7 +148,7 @@ def test_an_abort_after_the_decision_takes_nothing_back(broker: Broker, query: s
     run.end(0, "job").abort(results)
     broker.faults.clear()
     SinkRun(broker.bootstrap, query).batch(0, ([1, 2],))
-    assert written(broker) == [1, 2]
+    assert written(broker.bootstrap, "t") == [1, 2]
 
 
 def test_an_older_batch_is_an_error(broker: Broker, query: str) -> None:
@@ -241,18 +157,18 @@ def test_an_older_batch_is_an_error(broker: Broker, query: str) -> None:
     run.batch(1, ([2],))
     with pytest.raises(BatchMarkError, match="batch 0 is over: the mark is of batch 1"):
         SinkRun(broker.bootstrap, query).batch(0, ([1],))
-    assert written(broker) == [1, 2]
+    assert written(broker.bootstrap, "t") == [1, 2]
 
 
 def test_a_missing_mark_stops_the_query_unless_it_is_told(broker: Broker, query: str) -> None:
     with pytest.raises(BatchMarkError, match="the mark must be of batch 4, and there is none"):
         SinkRun(broker.bootstrap, query).batch(5, ([1],))
-    assert written(broker) == []
+    assert written(broker.bootstrap, "t") == []
     SinkRun(broker.bootstrap, query, failOnDataLoss="false").batch(5, ([1],))
     SinkRun(broker.bootstrap, query).batch(6, ([2],))
     with pytest.raises(BatchMarkError, match="the mark must be of batch 8, and it is of batch 6"):
         SinkRun(broker.bootstrap, query).batch(9, ([3],))
-    assert written(broker) == [1, 2]
+    assert written(broker.bootstrap, "t") == [1, 2]
 
 
 def test_a_transaction_that_was_aborted_before_the_decision_is_no_hole(broker: Broker, query: str) -> None:
@@ -263,7 +179,7 @@ def test_a_transaction_that_was_aborted_before_the_decision_is_no_hole(broker: B
         end_transactions(cluster, [results[1].transaction.handle(run.names, 0)], commit=False)
     with pytest.raises(ProducerFencedError, match=r"cannot be committed: .*kafka\.transaction\.timeout\.ms=900000"):
         run.end(0, "job").commit(results)
-    assert written(broker) == []
+    assert written(broker.bootstrap, "t") == []
 
 
 def test_a_decided_transaction_that_was_aborted_is_named_and_never_forgotten(
@@ -292,7 +208,7 @@ def test_a_decided_transaction_that_was_aborted_is_named_and_never_forgotten(
             SinkRun(broker.bootstrap, query).batch(0, ([1], [2, 3]))
     SinkRun(broker.bootstrap, query, failOnDataLoss="false").batch(0, ([1], [2, 3]))
     SinkRun(broker.bootstrap, query).batch(1, ([4],))
-    assert written(broker) == [1, 4]
+    assert written(broker.bootstrap, "t") == [1, 4]
 
 
 def test_a_timeout_in_a_task_names_the_setting(broker: Broker, query: str) -> None:
@@ -308,4 +224,4 @@ def test_a_decision_with_many_tasks(broker: Broker, query: str) -> None:
     SinkRun(broker.bootstrap, query).batch(0, tasks)
     SinkRun(broker.bootstrap, query).batch(0, tasks)
     SinkRun(broker.bootstrap, query).batch(1, ([150],))
-    assert written(broker) == list(range(151))
+    assert written(broker.bootstrap, "t") == list(range(151))
