@@ -18,18 +18,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from seglog.client.produce.batch_producer import BatchProducer
+from seglog.client.produce.group_mark import GroupMark
 from seglog.spark import get_spark
 from seglog.spark.options.read_options import parse_options
 from seglog.spark.read.schema import check_schema
 from seglog.spark.read.stream_reader import SeglogStreamReader
 from seglog.spark.runtime.processes import driver_pid
 from seglog.spark.source import SeglogDataSource
+from seglog.spark.write.brokers.sink import BrokerStreamWriter, BrokerTaskCommit
 from seglog.spark.write.directories.commit_client import CommitClient
 from seglog.spark.write.sink import SeglogStreamWriter, TaskCommit
 
@@ -49,6 +53,18 @@ STEPS: Final = (
 )
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that runs small jobs: its optimizing compiler would cost more than it saves, and take a core from them."""
+BROKER_STEPS: Final = (
+    "end",
+    "plan",
+    "half",  # a task has a transaction with some of its rows
+    "written",  # a task has written all of them, and its transaction is open
+    "commit",  # all tasks have
+    "decided",  # the mark is durable, and no transaction is committed
+    "ending",  # the commit goes on without the driver
+    "ended",  # it is done, and Spark does not know
+    "known",
+)
+"""Of a stream whose sink writes through a broker."""
 TO_THE_END: Final = "none"
 ANY: Final = "any"
 """The driver is killed from outside."""
@@ -66,7 +82,8 @@ class Life:
     """A driver's: it reads ``source``, writes to ``target``, and dies at ``step`` once ``batches`` are committed.
 
     At its death there is a file ``mark``. With `TO_THE_END` it reads what is there, and ends. If it ``is_shared``, the
-    driver has other work: only the Python process of the query dies that comes to the step, which ends the query.
+    driver has other work: only the Python process of the query dies that comes to the step, which ends the query. With
+    ``through_broker`` the target is a broker's address.
     """
 
     source: str
@@ -78,6 +95,7 @@ class Life:
     seed: int
     partitions: int
     is_shared: bool = False
+    through_broker: bool = False
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "tests.spark.killed_stream", json.dumps(asdict(self))]
@@ -149,7 +167,9 @@ def mortal(life: Life) -> type[SeglogDataSource]:
         def streamReader(self, schema: StructType) -> SeglogStreamReader:
             return Reader(check_schema(schema), parse_options(self.options, stream=True))
 
-        def streamWriter(self, schema: StructType, overwrite: bool) -> SeglogStreamWriter:
+        def streamWriter(self, schema: StructType, overwrite: bool) -> SeglogStreamWriter | BrokerStreamWriter:
+            if life.through_broker:
+                return broker_writer(life)(schema, self.options, overwrite=overwrite)
             writer = Writer(schema, self.options, overwrite=overwrite)
             life.pass_by("begin")
             return writer
@@ -157,21 +177,67 @@ def mortal(life: Life) -> type[SeglogDataSource]:
     return Source
 
 
+def broker_writer(life: Life) -> type[BrokerStreamWriter]:
+    """A sink through brokers that passes by the steps of ``life``."""
+
+    class BrokerWriter(BrokerStreamWriter):
+        def write(self, iterator: Iterator[Any]) -> BrokerTaskCommit:
+            if life.is_over_at("half"):
+                self._end_after(BatchProducer, "flush")
+                super().write(batch.slice(0, batch.num_rows // 2) for batch in iterator)
+            done = super().write(iterator)
+            life.pass_by("written")
+            return done
+
+        def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+            life.pass_by("commit")
+            if life.is_over_at("decided"):
+                self._end_after(GroupMark, "change")
+            if life.is_over_at("ending"):
+                threading.Thread(target=self._end_soon, args=(driver_pid(), batch_id), daemon=True).start()
+            super().commit(messages, batch_id)
+            life.pass_by("ended")
+
+        def _end_after(self, of: type, method: str) -> None:
+            """In this process, which dies there."""
+            original = getattr(of, method)
+
+            def last(*arguments: object) -> None:
+                original(*arguments)
+                life.end()
+
+            pytest.MonkeyPatch().setattr(of, method, last)
+
+        def _end_soon(self, driver: int, batch_id: int) -> None:
+            # the kill comes at any moment of the commit
+            time.sleep(random.Random(life.seed + batch_id).uniform(0, _LONGEST_COMMIT))
+            Path(life.mark).touch()
+            os.kill(os.getpid() if life.is_shared else driver, signal.SIGKILL)
+
+    return BrokerWriter
+
+
 def start(spark: SparkSession, life: Life) -> StreamingQuery:
     spark.dataSource.register(mortal(life))
     stream = (
         spark.readStream.format("mortal")
-        .options(subscribe="t", until="logEnd", startingOffsets="earliest", maxBytesPerPartition="128k")
+        .options(subscribe="t", until="logEnd", startingOffsets="earliest")
+        # Tasks keep their order in a directory, where they are committed one after the other, and not in a broker.
+        .options(**({"minPartitions": "2"} if life.through_broker else {"maxBytesPerPartition": "128k"}))
         .load(life.source)
     )
     writer = (
         stream.select("value", "partition")
         .writeStream.format("mortal")
-        .options(topic="t", numPartitions=life.partitions, checkpointLocation=life.checkpoint)
+        .options(topic="t", checkpointLocation=life.checkpoint)
     )
+    if life.through_broker:
+        writer = writer.option("kafka.bootstrap.servers", life.target)
+    else:
+        writer = writer.option("numPartitions", life.partitions)
     if life.step == TO_THE_END:
         writer = writer.trigger(availableNow=True)
-    return writer.start(life.target)
+    return writer.start(None if life.through_broker else life.target)
 
 
 def live(life: Life) -> None:

@@ -16,8 +16,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import seglog
+from seglog.core.types import TopicPartition
+from seglog.testing import Broker
+from tests.client.produce.written import numbers
 from tests.kit.waiting import wait_until
-from tests.spark.killed_stream import ANY, STEPS, TO_THE_END, Life, committed, start
+from tests.spark.killed_stream import ANY, BROKER_STEPS, STEPS, TO_THE_END, Life, committed, start
 from tests.spark.write.test_sink import path, rows
 
 __all__ = ["path"]
@@ -103,11 +106,15 @@ def run_shared(life: Life, spark: SparkSession) -> None:
 
 
 class Lives:
-    """The lives of a stream, one after another, and in the end whether each record has arrived once."""
+    """The lives of a stream, one after another, and in the end whether each record has arrived once: in the directory
+    ``path``, or with ``bootstrap`` through that broker."""
 
-    def __init__(self, path: Path, source: tuple[Path, Callable[[], None]], seed: int) -> None:
+    def __init__(
+        self, path: Path, source: tuple[Path, Callable[[], None]], seed: int, bootstrap: str | None = None
+    ) -> None:
         self._rng = random.Random(seed)
         self._path = path
+        self._bootstrap = bootstrap
         self._source, self._stop = source
         self._checkpoint = path.parent / "checkpoint"
         self._number = 0
@@ -124,7 +131,8 @@ class Lives:
         self._number += 1
         return Life(
             source=str(self._source),
-            target=str(self._path),
+            target=self._bootstrap or str(self._path),
+            through_broker=self._bootstrap is not None,
             checkpoint=str(self._checkpoint),
             mark=str(self._path.parent / f"mark-{self._number}"),
             step=step,
@@ -140,7 +148,12 @@ class Lives:
         start(spark, self._next(TO_THE_END, is_shared=True)).awaitTermination(_SECONDS)
         expected = rows(self._source)
         assert min(map(len, expected.values())) > 100 * self._number
-        assert rows(self._path) == expected
+        if self._bootstrap is None:
+            assert rows(self._path) == expected
+            return
+        for partition, some in expected.items():
+            found = numbers(self._bootstrap, TopicPartition("t", partition))
+            assert found == [int(value or b"") for _, value in some]
 
 
 def test_each_record_arrives_once_whatever_is_killed(
@@ -151,6 +164,35 @@ def test_each_record_arrives_once_whatever_is_killed(
     for step in _KINDS:
         lives.run_shared(step, spark)
     lives.end(spark)
+
+
+def test_each_record_arrives_once_through_a_broker_whatever_is_killed(
+    path: Path, source: tuple[Path, Callable[[], None]], environment: dict[str, str], spark: SparkSession
+) -> None:
+    with Broker({"t": _PARTITIONS}) as broker:
+        lives = Lives(path, source, 3, broker.bootstrap)
+        lives.run("decided", environment)
+        for step in ("half", "decided", "ending"):
+            lives.run_shared(step, spark)
+        lives.end(spark)
+
+
+@pytest.mark.everything
+@pytest.mark.timeout(10_000)
+def test_each_record_arrives_once_through_a_broker_though_two_hundred_are_killed(
+    path: Path, source: tuple[Path, Callable[[], None]], environment: dict[str, str], spark: SparkSession
+) -> None:
+    """One in ten is a driver with its JVM; of the others, the Python process that comes to the step."""
+    with Broker({"t": _PARTITIONS}, process=True) as broker:
+        lives = Lives(path, source, 4, broker.bootstrap)
+        steps = [*random.Random(4).choices(BROKER_STEPS, k=180), *BROKER_STEPS, *([ANY] * 11)]
+        random.Random(5).shuffle(steps)
+        for number, step in enumerate(steps):
+            if step == ANY or number % 10 == 0:
+                lives.run(step, environment)
+            else:
+                lives.run_shared(step, spark)
+        lives.end(spark)
 
 
 @pytest.mark.everything
