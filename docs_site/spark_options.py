@@ -23,7 +23,8 @@ _TABLES: Final[Mapping[str, Iterable[Option]]] = {
     "read": [row for row in read_options.OPTIONS.values() if row.use == "any"],
     "brokers": [row for row in read_options.OPTIONS.values() if row.use == "broker"],
     "stream": [row for row in read_options.OPTIONS.values() if row.use == "stream"],
-    "write": [*(row for row in write_options.OPTIONS.values() if row.use != "values"), _TOPIC_CONFIG],
+    "write": [*(row for row in write_options.OPTIONS.values() if row.use not in ("values", "broker")), _TOPIC_CONFIG],
+    "write-brokers": [row for row in write_options.OPTIONS.values() if row.use == "broker"],
     "values": [row for row in {**read_options.OPTIONS, **write_options.OPTIONS}.values() if row.use == "values"],
 }
 

@@ -84,7 +84,14 @@ def test_reference_names_every_command_key_and_api(site: Path) -> None:
 def test_spark_page_has_the_tables_of_options() -> None:
     page = (_ROOT / "docs" / "spark.md").read_text()
     assert write_tables(page) == page, "run: python -m docs_site --write"
-    assert re.findall(r"<!-- options: (\S+) -->", page) == ["read", "brokers", "stream", "write", "values"]
+    assert re.findall(r"<!-- options: (\S+) -->", page) == [
+        "read",
+        "brokers",
+        "stream",
+        "write",
+        "write-brokers",
+        "values",
+    ]
     ignored = [row.name for row in read_options.OPTIONS.values() if row.use == "none"]
     assert [name for name in ignored if f"`{name.split('.')[0]}" not in page] == []
 

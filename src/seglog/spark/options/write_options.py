@@ -191,9 +191,6 @@ OPTIONS: Final = OptionTable(
     *WRITE_ROWS,
     Option("kafka.bootstrap.servers", parsers.word, "`host:port, …`",
            "Write through these brokers instead of to a directory.", use="broker"),
-    Option("kafka.…", parsers.text, "",
-           "The settings of the client: see [clients](clients.md). One that seglog does not have is refused by name.",
-           use="broker"),
     Option("delivery", parsers.choice("exactly-once", "at-least-once"), "`exactly-once`, `at-least-once`",
            "`exactly-once`: transactions, so that after any failure each micro-batch, and each job with `txnAppId`, is "
            "in the topics once. `at-least-once`: it may be there in part, or twice.", default="exactly-once",
