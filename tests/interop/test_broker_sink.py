@@ -77,23 +77,15 @@ def test_a_bulk_of_idempotent_batches(topics: Topics) -> None:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_column_as_a_stock_consumer_reads_it(topics: Topics, codec: str) -> None:
     topic = topics()
-    rows = pa.RecordBatch.from_pylist(
-        [
-            {"topic": topic, "key": b"k", "value": b"v", "headers": [{"key": "h", "value": b"x"}], "timestamp": 1_357},
-            {"topic": topic, "key": b"k", "value": None, "headers": [{"key": "", "value": None}], "timestamp": 1_358},
-            {"topic": topic, "key": None, "value": b"w", "partition": 1, "timestamp": 1_359},
-        ],
-        schema=pa.schema(
-            [
-                ("topic", pa.string()),
-                ("key", pa.binary()),
-                ("value", pa.binary()),
-                ("headers", HEADERS),
-                ("partition", pa.int32()),
-                ("timestamp", pa.timestamp("ms", "UTC")),
-            ]
-        ),
-    )
+    columns = {
+        "topic": pa.array([topic] * 3, pa.string()),
+        "key": pa.array([b"k", b"k", None], pa.binary()),
+        "value": pa.array([b"v", None, b"w"], pa.binary()),
+        "headers": pa.array([[{"key": "h", "value": b"x"}], [{"key": "", "value": None}], None], HEADERS),
+        "partition": pa.array([None, None, 1], pa.int32()),
+        "timestamp": pa.array([1_357, 1_358, 1_359], pa.timestamp("ms", "UTC")),
+    }
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     options = parse_write_options(
         {"kafka.bootstrap.servers": topics.bootstrap, "delivery": "at-least-once", "kafka.compression.type": codec}
     )

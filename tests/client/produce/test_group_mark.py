@@ -85,6 +85,15 @@ def test_lost_answers_are_asked_for_again(broker: Broker, mark: GroupMark, api: 
     assert mark.change(lambda _: value) == mark.read() == value
 
 
+def test_a_cluster_that_has_no_coordinators_yet_is_asked_again(broker: Broker, mark: GroupMark) -> None:
+    """As a new Kafka, which makes their topics when it is first asked."""
+    broker.fail("FindCoordinator", error="COORDINATOR_NOT_AVAILABLE", times=2)
+    assert mark.read() is None
+    broker.fail("FindCoordinator", error="COORDINATOR_NOT_AVAILABLE", times=4)
+    value = MarkValue(3, "text")
+    assert mark.change(lambda _: value) == mark.read() == value
+
+
 def test_a_place_that_does_not_exist_is_named(broker: Broker) -> None:
     with ClusterConnections(config(broker.bootstrap)) as cluster:
         mark = GroupMark(cluster, "g", "register", TopicPartition("none", 0))

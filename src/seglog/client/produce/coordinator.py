@@ -74,7 +74,19 @@ class CoordinatorRequests:
         return f"{'group' if self._kind == GROUP else 'transactional id'} {self._key}"
 
     def locate(self) -> HostPort:
-        """The coordinator as it was last seen. `RequestFailedError` if there is none now."""
+        """The coordinator as it was last seen. `RequestFailedError` if there is none in time: a new cluster makes the
+        topics of coordinators when it is first asked for one."""
+        retries = Retries(self._cluster.config, self._patience)
+        while True:
+            try:
+                return self._locate()
+            except RequestFailedError as error:
+                if not error.retriable and not may_move(str(error)):
+                    raise
+                problem = str(error)
+            retries.wait(problem)
+
+    def _locate(self) -> HostPort:
         if self._found is None:
             self._found = self._cluster.coordinator(self._kind, self._key)
         return self._found.address
@@ -96,7 +108,7 @@ class CoordinatorRequests:
         while True:
             is_busy = False
             try:
-                address = self.locate()
+                address = self._locate()
                 answer = self._cluster.ask_at(address, key, contents, most=most)
                 trouble = codes(answer)
                 if not trouble & (MOVED | busy):

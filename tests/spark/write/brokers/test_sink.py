@@ -1,0 +1,64 @@
+"""Writers as Spark makes them: in the planner, and again in the process of the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pyspark_seglog import DefaultSource
+from seglog.client.connection import BrokerConnection
+from seglog.core.errors import InvalidConfigError, UnknownTopicError
+from seglog.protocol.apis import ApiKey
+from seglog.spark.runtime.broker_connections import close_all
+from seglog.spark.write.brokers.sink import BrokerStreamWriter, BrokerWriter
+from seglog.testing import Broker
+
+SCHEMA = StructType([StructField("value", BinaryType())])
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"t": 1}) as broker:
+        yield broker
+    close_all()
+
+
+def source(broker: Broker, **options: str) -> DefaultSource:
+    return DefaultSource({"kafka.bootstrap.servers": broker.bootstrap, "topic": "t", **options})
+
+
+def test_making_a_writer_fences_nobody(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit of a stream makes another one while the transactions of its tasks are open."""
+    asked = set()
+    send = BrokerConnection.send
+
+    def counted(self: BrokerConnection, key: ApiKey, contents: Mapping[str, Any], *, most: int | None = None) -> None:
+        asked.add(key)
+        send(self, key, contents, most=most)
+
+    monkeypatch.setattr(BrokerConnection, "send", counted)
+    assert isinstance(source(broker).streamWriter(SCHEMA, overwrite=False), BrokerStreamWriter)
+    assert isinstance(source(broker).writer(SCHEMA, overwrite=False), BrokerWriter)
+    assert asked == {ApiKey.METADATA}
+
+
+def test_a_writer_can_be_sent_to_workers(broker: Broker) -> None:
+    writer = source(broker).writer(SCHEMA, overwrite=False)
+    pickling: Any = cloudpickle
+    assert isinstance(pickling.loads(pickling.dumps(writer)), BrokerWriter)
+
+
+def test_a_topic_that_does_not_exist_is_refused_before_a_task_starts(broker: Broker) -> None:
+    with pytest.raises(UnknownTopicError, match=f"{broker.bootstrap}: there is no topic 'none': create it first"):
+        source(broker, topic="none").writer(SCHEMA, overwrite=False)
+    with pytest.raises(UnknownTopicError, match="there is no topic 'none'"):
+        source(broker, markTopic="none").writer(SCHEMA, overwrite=False)
+
+
+def test_a_stream_names_its_batches_itself(broker: Broker) -> None:
+    with pytest.raises(InvalidConfigError, match="the sink of a stream sets them"):
+        source(broker, txnAppId="a", txnVersion="1").streamWriter(SCHEMA, overwrite=False)
