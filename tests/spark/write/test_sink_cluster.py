@@ -10,6 +10,9 @@ from typing import Final
 
 import pytest
 
+from seglog.core.types import TopicPartition
+from seglog.testing import Broker
+from tests.client.produce.written import numbers
 from tests.kit.waiting import wait_until
 from tests.spark.write.test_sink import path, rows
 
@@ -24,12 +27,13 @@ import os, signal, sys, uuid
 from pathlib import Path
 from seglog.spark import get_spark
 from seglog.spark.runtime.processes import driver_pid
+from seglog.spark.write.brokers.sink import BrokerWriter
 from seglog.spark.write.sink import SeglogWriter
 from seglog.spark.source import SeglogDataSource
 
-master, log, marks = sys.argv[1:]
+master, bootstrap, log, marks = sys.argv[1:]
 
-class Dying(SeglogWriter):
+class Dying(BrokerWriter if bootstrap else SeglogWriter):
     def write(self, iterator):
         from pyspark import TaskContext
         context = TaskContext.get()
@@ -64,22 +68,46 @@ config = {
 spark = get_spark(master=master, config=config)
 spark.dataSource.register(DyingSource)
 frame = spark.range(0, 6000, 1, 4).selectExpr("CAST(id % 7 AS STRING) AS key", "CAST(id AS STRING) AS value")
-frame.write.format("dying").mode("append").option("topic", "t").option("numPartitions", 2).save(log)
+writer = frame.write.format("dying").mode("append").option("topic", "t")
+if bootstrap:
+    writer.option("kafka.bootstrap.servers", bootstrap).save()
+else:
+    writer.option("numPartitions", 2).save(log)
 """
 
 
 @pytest.mark.everything
 def test_writes_every_record_once_and_in_order(path: Path, tmp_path: Path, environment: dict[str, str]) -> None:
-    (tmp_path / "marks").mkdir()
-    program = tmp_path / "driver.py"
-    program.write_text(_DRIVER)
-    command = [sys.executable, str(program), _MASTER, str(path), str(tmp_path / "marks")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr[-5000:]
-    marks = list((tmp_path / "marks").iterdir())
-    assert len(marks) >= 4 + 3  # all tasks, and the second attempts of three
-    executors = {Path("/proc", pid) for mark in marks if (pid := mark.read_text())}
-    wait_until(lambda: not any(map(Path.exists, executors)), "executors: they end with their driver, and may write yet")
+    run(tmp_path, environment, "", str(path))
     found = [[int(value or b"") for _, value in some] for some in rows(path).values()]
     assert sorted(itertools.chain.from_iterable(found)) == [*range(6000)]
     assert all(some == sorted(some) for some in found)
+
+
+@pytest.mark.everything
+def test_writes_every_record_once_through_a_broker(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Nothing may be left open either, by killed executors and by twins: readers would wait for it."""
+    with Broker({"t": 2}) as broker:
+        run(tmp_path, environment, broker.bootstrap, "")
+        found = [numbers(broker.bootstrap, TopicPartition("t", number)) for number in range(2)]
+        assert sorted(itertools.chain.from_iterable(found)) == [*range(6000)]
+        all_rows = [
+            len(numbers(broker.bootstrap, TopicPartition("t", number), isolation="read_uncommitted"))
+            for number in range(2)
+        ]
+        assert sum(all_rows) > 6000  # the rows of attempts that were not chosen
+
+
+def run(directory: Path, environment: dict[str, str], bootstrap: str, log: str) -> None:
+    """The driver to its end, and its executors."""
+    marks = directory / "marks"
+    marks.mkdir()
+    program = directory / "driver.py"
+    program.write_text(_DRIVER)
+    command = [sys.executable, str(program), _MASTER, bootstrap, log, str(marks)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    found = list(marks.iterdir())
+    assert len(found) >= 4 + 3  # all tasks, and the second attempts of three
+    executors = {Path("/proc", pid) for mark in found if (pid := mark.read_text())}
+    wait_until(lambda: not any(map(Path.exists, executors)), "executors: they end with their driver, and may write yet")

@@ -18,7 +18,7 @@ from seglog.client.produce.group_mark import GroupMark, MarkValue
 from seglog.client.produce.transaction import end_transactions
 from seglog.core.errors import ProducerFencedError, SeglogError
 from seglog.spark.write.brokers.batch_mark import BatchMarkError
-from seglog.testing import Broker
+from seglog.testing import Broker, Cluster
 from tests.client.produce.written import config
 from tests.spark.write.brokers.sink_runs import (
     ALL,
@@ -34,6 +34,7 @@ from tests.spark.write.brokers.sink_runs import (
 )
 
 _queries = itertools.count()
+_MOST_RUNS = 10
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +226,25 @@ def test_a_decision_with_many_tasks(broker: Broker, query: str) -> None:
     SinkRun(broker.bootstrap, query).batch(0, tasks)
     SinkRun(broker.bootstrap, query).batch(1, ([150],))
     assert written(broker.bootstrap, "t") == list(range(151))
+
+
+def test_brokers_and_coordinators_die_in_every_batch(query: str) -> None:
+    """One of three, behind the tasks and before the commit, or in between them. A batch that fails is repeated by the
+    next run, as by Spark."""
+    with threads_as_processes(), Cluster({"t": 2}) as cluster:
+        run = SinkRun(cluster.bootstrap, query)
+        for batch in range(6):
+            victim, tasks = cluster[1 + batch % 3], [[batch * 10 + one] for one in range(4)]
+            for _ in range(_MOST_RUNS):
+                job, results = uuid.uuid4().hex, []
+                try:
+                    for number, values in enumerate(tasks):
+                        results.append(run.task(batch, job, number, values))
+                        if number == 1 + batch % 2 * 2 and victim.is_running:
+                            victim.kill()
+                    run.end(batch, job).commit(results)
+                    break
+                except SeglogError:
+                    run = SinkRun(cluster.bootstrap, query)
+            cluster.heal()
+        assert written(cluster.bootstrap, "t") == [batch * 10 + one for batch in range(6) for one in range(4)]
