@@ -10,12 +10,17 @@ from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_seglog import DefaultSource
+from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
+from seglog.client.produce.transaction import Transaction, TransactionHandle, open_transactions
 from seglog.core.errors import InvalidConfigError, UnknownTopicError
+from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.spark.runtime.broker_connections import close_all
+from seglog.spark.write.brokers import commit
 from seglog.spark.write.brokers.sink import BrokerStreamWriter, BrokerWriter
 from seglog.testing import Broker
+from tests.client.produce.written import config
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 
@@ -50,6 +55,34 @@ def test_a_writer_can_be_sent_to_workers(broker: Broker) -> None:
     writer = source(broker).writer(SCHEMA, overwrite=False)
     pickling: Any = cloudpickle
     assert isinstance(pickling.loads(pickling.dumps(writer)), BrokerWriter)
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_what_a_cancelled_task_opens_late_is_aborted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, tasks: int
+) -> None:
+    """Spark calls abort() while other tasks still run. If only one failed, nothing is awaited."""
+    writer = source(broker).writer(SCHEMA, overwrite=False)
+    assert isinstance(writer, BrokerWriter)
+    settings = config(broker.bootstrap)
+    listings = []
+
+    def listed(cluster: ClusterConnections, prefix: str) -> list[TransactionHandle]:
+        found = open_transactions(cluster, prefix)
+        listings.append(found)
+        if len(listings) == 1:
+            with ClusterConnections(settings) as late:
+                transaction = Transaction(late, f"{prefix}0-late-0")
+                transaction.begin()
+                transaction.commit_offset("g", TopicPartition("t", 0), 0, "")
+        return found
+
+    monkeypatch.setattr(commit, "open_transactions", listed)
+    monkeypatch.setattr(commit, "_LAST_OPENED_SECONDS", 1.0)
+    writer.abort([None] * tasks)
+    assert [bool(found) for found in listings][:2] == [False, True][: (tasks - 1) * 2]
+    with ClusterConnections(settings) as cluster:
+        assert open_transactions(cluster, "") == []
 
 
 def test_a_topic_that_does_not_exist_is_refused_before_a_task_starts(broker: Broker) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from seglog.client.bootstrap import HostPort
 from seglog.client.cluster_connections import ClusterConnections
+from seglog.client.produce.coordinator import Retries
 from seglog.client.produce.group_mark import MarkValue
 from seglog.client.produce.transaction import (
     TransactionHandle,
@@ -33,6 +35,9 @@ _MARGIN_MS: Final = 5_000
 """A transaction that times out sooner than this is not committed: that it ends in time would be luck."""
 _SWEEP_SECONDS: Final = 10.0
 """How often transactions are looked for that killed tasks have left open. Until then readers wait for them."""
+_LAST_OPENED_SECONDS: Final = 6.0
+"""So long after a job has failed its other tasks may still open transactions. Spark looks every 2 seconds for Python
+workers of tasks that it has cancelled, and kills them 2 seconds later (``PythonRunner.MonitorThread``)."""
 _MOST_SWEPT: Final = 1000
 _swept: Final[dict[tuple[SinkNames, int], float]] = {}
 
@@ -69,6 +74,17 @@ class JobCommit:
                 end_transactions(self._cluster, list(handles), commit=False, coordinators=coordinators)
             self._end(decided, coordinators)
         self._sweep(generation)
+
+    def abort_unfinished(self) -> None:
+        """Abort the transactions that cancelled tasks of this job open within the next seconds.
+
+        For a job that no mark remembers: only the timeout would end these transactions.
+        """
+        retries = Retries(self._brokers.client, _LAST_OPENED_SECONDS)
+        with suppress(RequestFailedError):
+            while True:
+                self._abort_left(0)
+                retries.wait("the time is over")
 
     def abort(self, results: Iterable[TaskResult]) -> None:
         """Abort what the tasks have written, unless it has been decided."""
@@ -165,13 +181,16 @@ class JobCommit:
         while len(_swept) > _MOST_SWEPT:
             _swept.pop(next(iter(_swept)))
         try:
-            found = open_transactions(self._cluster, self._names.tasks)
-            own = [self._names.generation_of(one.transactional_id) for one in found]
-            left = [one for one, its in zip(found, own, strict=True) if its is not None and its <= generation]
-            if left:
-                end_transactions(self._cluster, left, commit=False)
+            self._abort_left(generation)
         except RequestFailedError as error:
             _log.info("seglog: transactions that tasks have left open end by their timeout: %s", error)
+
+    def _abort_left(self, generation: int) -> None:
+        found = open_transactions(self._cluster, self._names.tasks)
+        own = [self._names.generation_of(one.transactional_id) for one in found]
+        left = [one for one, its in zip(found, own, strict=True) if its is not None and its <= generation]
+        if left:
+            end_transactions(self._cluster, left, commit=False)
 
 
 def _coordinators(proposal: BatchMark, results: Iterable[TaskResult], names: SinkNames) -> dict[str, HostPort]:

@@ -104,6 +104,9 @@ class BrokerWriter(_BrokerSink, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
+        is_alone = messages.count(None) == 1  # only the task that has failed
+        if self._brokers.exactly_once and self._options.transaction is None and not is_alone:
+            JobCommit(self._brokers, self._names(None, self._job), None, self._job).abort_unfinished()
 
 
 class BrokerStreamWriter(_BrokerSink, DataSourceStreamArrowWriter):
