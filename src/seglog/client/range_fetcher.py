@@ -58,28 +58,53 @@ class FetchedRecords(NamedTuple):
 
 
 class _Progress:
-    """How far one target is. ``node`` is the broker to ask, None if it must be looked up."""
+    """How far one target is. ``node`` is the broker to ask, None if it must be looked up.
 
-    __slots__ = ("empty", "node", "position", "since", "target", "trouble")
+    Since the last progress there were ``empty`` answers without a whole batch, and the first failure at
+    ``failing_since``.
+    """
 
-    def __init__(self, target: FetchTarget, now: float) -> None:
+    __slots__ = ("empty", "failing_since", "node", "position", "target")
+
+    def __init__(self, target: FetchTarget) -> None:
         self.target = target
         self.position = target.start
         self.node: int | None = None
-        self.since = now
-        self.trouble = ""
+        self.failing_since: float | None = None
         self.empty = 0
 
     @property
     def is_done(self) -> bool:
         return self.position >= self.target.end
 
+    def receive(self, offset: int) -> None:
+        """All records below ``offset`` are here."""
+        self.position = offset
+        self.failing_since, self.empty = None, 0
+
+    def miss(self) -> None:
+        self.empty += 1
+
+    def skip_to(self, offset: int) -> None:
+        """There are no records before ``offset``, or none that can be read."""
+        self.position = min(offset, self.target.end)
+
+    def ask(self, node: int) -> None:
+        self.node = node
+
+    def fail(self, now: float) -> float:
+        """The broker is to be looked up again. Returns for how long the target has failed."""
+        self.node = None
+        if self.failing_since is None:
+            self.failing_since = now
+        return now - self.failing_since
+
 
 class RangeFetcher:
     """Iterate over it once, in one thread, and call `advance` for each item before the next.
 
-    ``patience``: seconds without progress of a partition after which `RequestFailedError` names it, the broker and the
-    last reason. ``lose`` is called with a text when offsets no longer exist, and may raise; otherwise the fetcher
+    ``patience``: seconds for which a partition may fail. Then `RequestFailedError` names it, the broker and the last
+    reason. ``lose`` is called with a text when offsets no longer exist, and may raise; otherwise the fetcher
     continues behind them.
     """
 
@@ -98,14 +123,14 @@ class RangeFetcher:
         self._patience = patience
         self._lose = lose
         self._clock = SystemClock()
-        now = self._clock.monotonic()
-        self._all = {target.topic_partition: _Progress(target, now) for target in targets if target.end > target.start}
+        self._all = {target.topic_partition: _Progress(target) for target in targets if target.end > target.start}
         self._names = {target.topic_id: target.topic_partition.topic for target in targets if target.topic_id}
         self._metadata: ClusterMetadata | None = None
         self._asked: deque[tuple[int, HostPort, list[TopicPartition]]] = deque()
         """The requests under way: node, address and partitions, oldest first; one at most for each broker."""
         self._not_before: dict[int, float] = {}
         """Until when a broker has asked for quiet (KIP-219)."""
+        self._next_look_up = self._clock.monotonic()
         self._unread = 0
         """Items of the last answer that the caller has not advanced yet."""
 
@@ -128,10 +153,9 @@ class RangeFetcher:
         """All records below ``offset`` were received. Sends the next request once the whole answer was."""
         progress = self._all[fetched.target.topic_partition]
         if offset > progress.position:
-            progress.position, progress.since = offset, self._clock.monotonic()
-            progress.trouble, progress.empty = "", 0
+            progress.receive(offset)
         else:  # the batch did not fit into what was left of the answer
-            progress.empty += 1
+            progress.miss()
         self._unread -= 1
         if not self._unread:
             self._send()
@@ -200,8 +224,10 @@ class RangeFetcher:
     def _look_up(self) -> None:
         """Find the leaders of targets that have no broker, if one can be reached."""
         lost = [one for one in self._all.values() if one.node is None and not one.is_done]
-        if not lost:
+        now = self._clock.monotonic()
+        if not lost or now < self._next_look_up:
             return
+        self._next_look_up = now + self._config.retry_backoff
         try:
             self._metadata = metadata = self._cluster.metadata({one.target.topic_partition.topic for one in lost})
         except BrokerUnavailableError as error:
@@ -213,9 +239,9 @@ class RangeFetcher:
             leader = metadata.leader(partition)
             if topic is not None and topic.topic_id and one.target.topic_id not in (None, topic.topic_id):
                 self._lose(f"topic {partition.topic} was deleted and created again")
-                one.position = one.target.end
+                one.skip_to(one.target.end)
             elif leader is not None and leader.leader in metadata.brokers:
-                one.node = leader.leader
+                one.ask(leader.leader)
             elif topic is not None and topic.error and topic.error not in MOVED:
                 raise RequestFailedError(f"topic {partition.topic}: {describe_code(topic.error)}")
             else:
@@ -225,8 +251,7 @@ class RangeFetcher:
         """Note a failure that may pass; raise if it has lasted too long."""
         now = self._clock.monotonic()
         for one in some:
-            one.node, one.trouble = None, reason
-            if now - one.since > self._patience:
+            if one.fail(now) > self._patience:
                 raise RequestFailedError(
                     f"{one.target.topic_partition}: no records from offset {one.position} on for "
                     f"{self._patience:g} seconds: {reason}"
@@ -235,8 +260,13 @@ class RangeFetcher:
     def _wait(self) -> None:
         """Nothing is under way: wait for a broker that throttles, or for a leader."""
         now = self._clock.monotonic()
-        until = [self._not_before[one.node] for one in self._all.values() if one.node in self._not_before]
-        self._clock.sleep(max(min(until) - now, 0.0) if until else self._config.retry_backoff)
+        self._clock.sleep(
+            min(
+                max((self._next_look_up if one.node is None else self._not_before.get(one.node, now)) - now, 0.0)
+                for one in self._all.values()
+                if not one.is_done
+            )
+        )
 
     # Answers
 
@@ -275,7 +305,7 @@ class RangeFetcher:
                     continue
                 if one.error_code:
                     is_moved |= self._failed(progress, one.error_code, address, node)
-                elif one.preferred_read_replica >= 0 and not one.records and not progress.trouble:
+                elif one.preferred_read_replica >= 0 and not one.records and progress.failing_since is None:
                     self._prefer(progress, one.preferred_read_replica)
                 elif one.records:
                     aborted = one.aborted_transactions or ()
@@ -307,32 +337,32 @@ class RangeFetcher:
 
     def _out_of_range(self, progress: _Progress, reason: str) -> bool:
         partition, position, end = progress.target.topic_partition, progress.position, progress.target.end
-        (first,) = list_offsets(self._cluster, {partition: EARLIEST}).values()
-        (latest,) = list_offsets(self._cluster, {partition: LATEST}).values()
+        with ClusterConnections(self._config) as cluster:  # the others may be about to get answers to Fetch
+            (first,) = list_offsets(cluster, {partition: EARLIEST}).values()
+            (latest,) = list_offsets(cluster, {partition: LATEST}).values()
         if first > position:
-            progress.position = min(first, end)
+            progress.skip_to(first)
             self._lose(f"{partition}: offsets {position} to {progress.position - 1} were deleted before they were read")
             return False
         if latest < position:  # a new leader may not know its high watermark yet
-            since = progress.since
             self._trouble([progress], reason)
-            if self._clock.monotonic() - since > self._config.timeout:
-                progress.position = end
+            if progress.fail(self._clock.monotonic()) > self._config.timeout:
+                progress.skip_to(end)
                 self._lose(f"{partition} ends with offset {latest - 1}: offsets {position} to {end - 1} were truncated")
         return True
 
     def _prefer(self, progress: _Progress, replica: int) -> None:
         """Continue at the replica that the leader says is nearest; errors lead back to the leader."""
         if self._metadata is not None and replica in self._metadata.brokers:
-            progress.node = replica
+            progress.ask(replica)
 
     def _empty(self, progress: _Progress, high_watermark: int, address: HostPort, *, is_first: bool) -> None:
         """An answer without records. It was full, unless the partition was the first one (KIP-74)."""
-        progress.empty += 1
+        progress.miss()
         if not is_first:
             return
         if high_watermark < progress.target.end:
             self._trouble([progress], f"broker {address}: the high watermark is {high_watermark}")
             self._clock.sleep(self._config.retry_backoff)
         elif progress.empty >= _EMPTY_ANSWERS:
-            progress.position = progress.target.end
+            progress.skip_to(progress.target.end)

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.datasource import InputPartition
 
 from seglog.core.errors import DataLossError, RequestFailedError, UnknownTopicError
 from seglog.spark.read.batch_reader import SeglogReader
@@ -171,6 +172,20 @@ def test_an_error_that_stays_names_partition_broker_and_reason(faulty: Broker) -
     message = f"t-1: no records from offset 0 on for 0.3 seconds: broker {faulty.bootstrap}: NOT_LEADER_OR_FOLLOWER"
     with pytest.raises(RequestFailedError, match=message):
         places(reader, tasks)
+
+
+def test_a_missing_leader_is_looked_up_now_and_then(faulty: Broker) -> None:
+    """With pauses, also if another partition of the task is done and its broker has throttled before."""
+    faulty.create_topic("gone", records=[b"v"])
+    reader = make_reader(through(faulty, subscribe="gone,t", **{"kafkaConsumer.pollTimeoutMs": "1500"}))
+    ranges = [part for task in reader.partitions() for part in task.value if part.topic_partition.partition == 0]
+    admin = AdminClient({"bootstrap.servers": faulty.bootstrap})
+    admin.delete_topics(["gone"])["gone"].result(10)
+    faulty.throttle("Fetch", seconds=0.05, times=None)
+    lookups = faulty.delay("Metadata", seconds=0.0, times=None)
+    with pytest.raises(RequestFailedError, match=r"gone-0: no records from offset 0 on for 1\.5 seconds"):
+        places(reader, [InputPartition(tuple(ranges))])
+    assert 5 < lookups.fired < 30
 
 
 def test_an_error_that_no_retry_mends_is_raised_at_once(faulty: Broker) -> None:
