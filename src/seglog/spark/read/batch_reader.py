@@ -25,6 +25,7 @@ from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 from seglog.spark.read.record_source import RecordSource
 from seglog.spark.read.typed_columns import read_typed
 from seglog.spark.runtime.parallelism import driver_parallelism
+from seglog.spark.runtime.processes import freeze_imports
 from seglog.values.reader_schema import ReadFormats
 
 if TYPE_CHECKING:
@@ -104,3 +105,4 @@ class SeglogReader(DataSourceReader):
             yield from read(schema)
         else:
             yield from read_typed(read, schema, self._formats, self._options)
+        freeze_imports()

@@ -14,6 +14,7 @@ from typing import ClassVar
 from seglog.core.fs import OsFs
 
 _DAEMON = "pyspark.daemon"
+_REUSED = "SPARK_REUSE_WORKER"
 _LINUX = sys.platform == "linux"
 
 
@@ -78,9 +79,11 @@ def _process(pid: int) -> tuple[int, list[str]]:
 
 @cache
 def freeze_imports() -> None:
-    """Exclude all loaded objects from Python's garbage collection; once in a process.
+    """Exclude all loaded objects from Python's garbage collection; once in a worker that Spark uses again.
 
-    Spark's daemon runs a full collection after each task: about 50 ms with numba and pyarrow loaded.
+    ``pyspark/daemon.py`` runs a full collection there after each task and each commit of a micro-batch: about 50 ms
+    with numba and pyarrow loaded.
     """
-    gc.collect()
-    gc.freeze()
+    if os.environ.get(_REUSED):
+        gc.collect()
+        gc.freeze()

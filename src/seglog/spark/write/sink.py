@@ -23,7 +23,7 @@ from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.spark.options.write_options import STREAM_LINGER_SECONDS, parse_write_options
-from seglog.spark.runtime.processes import driver_pid
+from seglog.spark.runtime.processes import driver_pid, freeze_imports
 from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_frame
 from seglog.spark.write.directories.commit_client import CommitClient, directory_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
@@ -111,6 +111,7 @@ class _Sink:
             task = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"
             writer = TaskWriter(self.plan, task, fs=OsFs(), clock=SystemClock(), rng=np.random.default_rng())
             parts = writer.write(BatchEncoder(self._formats).encode_all(batches))
+        freeze_imports()
         return TaskCommit(
             job=self.plan.job,
             parts=json.dumps([part.to_json() for part in parts]),
@@ -125,6 +126,7 @@ class _Sink:
         self._client().commit(
             job, application, version, parts, also=[self.plan.job], allow_foreign=self._options.allow_foreign
         )
+        freeze_imports()
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         jobs = {message.job for message in messages if isinstance(message, TaskCommit)}

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from seglog.core.errors import InvalidConfigError
 from seglog.spark.options.write_options import WriteOptions
 from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.runtime.processes import freeze_imports
 from seglog.spark.write.brokers.commit import JobCommit
 from seglog.spark.write.brokers.names import SinkNames
 from seglog.spark.write.brokers.task import BatchId, TaskResult, write_idempotently, write_in_transaction
@@ -55,10 +56,12 @@ class _BrokerSink:
 
     def _write(self, batches: Iterator[Any], task: int, id_: BatchId | None) -> BrokerTaskCommit:
         encoded = BatchEncoder(self._frame.formats).encode_all(batches)
-        if not self._brokers.exactly_once:
-            return BrokerTaskCommit(job=self._job, id_=id_, result=write_idempotently(self._options, encoded))
-        names = self._names(id_, self._job)
-        result = write_in_transaction(self._options, encoded, task=task, job=self._job, names=names, id_=id_)
+        if self._brokers.exactly_once:
+            names = self._names(id_, self._job)
+            result = write_in_transaction(self._options, encoded, task=task, job=self._job, names=names, id_=id_)
+        else:
+            result = write_idempotently(self._options, encoded)
+        freeze_imports()
         return BrokerTaskCommit(job=self._job, id_=id_, result=result)
 
     def _names(self, id_: BatchId | None, job: str) -> SinkNames:
@@ -78,6 +81,7 @@ class _BrokerSink:
         assert len(whole) == len(messages)
         if (commit := self._job_commit(whole)) is not None:
             commit.commit([message.result for message in whole])
+        freeze_imports()
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         known = _known(messages)
