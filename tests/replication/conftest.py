@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from seglog.replication.fetcher import FetcherConfig
 from tests.kit.memory import directory_in_memory
-from tests.replication.leading import QUICK, Both, replicating
+from tests.replication.pair import Pair
 
 
 @pytest.fixture
@@ -21,12 +19,7 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., None]:
-    def do(act: Callable[[Both], Awaitable[None]], config: FetcherConfig = QUICK) -> None:
-        async def within() -> None:
-            async with replicating(tmp_path, config) as both:
-                await act(both)
-
-        asyncio.run(within())
-
-    return do
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """A leader and a follower. ``indirect`` parameters are settings of both."""
+    with Pair(getattr(request, "param", None)) as made:
+        yield made

@@ -57,3 +57,28 @@ async def _followed() -> list[list[int]]:
     fetchers.brokers_changed()
     await fetchers.close()
     return [[0 if one is early else 1 for one in reader.followed] for reader in readers]
+
+
+def test_all_are_followed_in_the_next_life_of_their_leader() -> None:
+    """Including those without a new state, if another partition is seen before the broker is."""
+    assert asyncio.run(_followed_anew()) == [3, 3]
+
+
+async def _followed_anew() -> list[int]:
+    """By fetcher, how many of three replicas it follows."""
+    brokers = {1: BrokerRegistration(node_id=1, epoch=5, kept_since=5)}
+    readers: list[Reader] = []
+
+    def make(_: BrokerRegistration) -> Reader:
+        readers.append(Reader())
+        return readers[-1]
+
+    fetchers = Fetchers(lambda: brokers, make)
+    replicas = [cast(Replica, Followed()) for _ in range(3)]
+    for number, replica in enumerate(replicas):
+        fetchers.follow((TOPIC, number), replica)
+    brokers[1] = BrokerRegistration(node_id=1, epoch=99, kept_since=99)
+    fetchers.follow((TOPIC, 0), replicas[0])
+    fetchers.brokers_changed()
+    await fetchers.close()
+    return [len(set(map(id, reader.followed))) for reader in readers]

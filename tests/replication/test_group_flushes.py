@@ -21,7 +21,8 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.lone import led
-from tests.replication.leading import BROKERS, FOLLOWER, LAG_MS, LEADER, batch
+from tests.replication.logs import batch
+from tests.replication.registrations import BROKERS, FOLLOWER, LAG_MS, LEADER
 
 T = TypeVar("T")
 PARTITION = TopicPartition("t", 0)

@@ -29,7 +29,7 @@ from seglog.core.errors import NotLeaderError
 from seglog.replication.replica import ReplicaFetch
 from tests.cluster.faulty import BEFORE, UNKNOWN
 from tests.replication.brokers import Node, cluster
-from tests.replication.leading import batch
+from tests.replication.logs import batch
 
 OTHER: Final = Member(2, 99)
 

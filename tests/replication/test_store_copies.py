@@ -22,7 +22,7 @@ from seglog.storage.directory.strays import STRAY
 from seglog.storage.formats.checkpoints import read_partition_metadata
 from tests.cases import case
 from tests.replication.brokers import Node, controlling, is_whole
-from tests.replication.leading import batch
+from tests.replication.logs import batch
 
 NAMES = ("a", "b", "c")
 STEPS = 14
