@@ -17,8 +17,9 @@ from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_messages import JoinGroupRequest, JoinGroupResult, LeavingMember, SyncGroupRequest
 from seglog.core.error_codes import ErrorCode
-from tests.coordinators.cluster import TOPIC, Cluster, Node
+from tests.coordinators.coordinators import TOPIC, Coordinators, groups, offsets_of
 from tests.coordinators.shard_driver import RANGE
+from tests.kit.virtual_cluster import VirtualBroker
 
 GROUP: Final = "crew"
 _AWAY: Final = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -67,7 +68,7 @@ class Promises:
 class GroupClient:
     """A client: it asks any broker for the coordinator, and goes there."""
 
-    def __init__(self, cluster: Cluster, promises: Promises, name: str) -> None:
+    def __init__(self, cluster: Coordinators, promises: Promises, name: str) -> None:
         self.cluster = cluster
         self.promises = promises
         self.name = name
@@ -75,24 +76,33 @@ class GroupClient:
         self.has_time = True
         self.rng = cluster.world.rng
 
-    async def find(self) -> Node | None:
-        asked = self.rng.choice(list(self.cluster.nodes.values()))
-        return self.cluster.nodes.get(await asked.coordinator.locate(self.group))
+    async def find(self) -> VirtualBroker | None:
+        asked = self.rng.choice(list(self.cluster.brokers.values()))
+        return self.cluster.brokers.get(await self.cluster.at(asked, groups(asked).locate(self.group)))
 
-    def fetch(self, node: Node) -> None:
+    async def fetch(self, node: VirtualBroker) -> None:
+        """As an OffsetFetch, which while its session is in doubt waits until nothing can be newer."""
+        await self.cluster.at(node, self._fetch(node))
+
+    async def _fetch(self, node: VirtualBroker) -> None:
         with self.promises.counted(_AWAY):
-            shard = node.coordinator.shard(self.group)
-            epoch = node.replica.leader_epoch
+            if groups(node).is_in_doubt(self.group):
+                await groups(node).newest(self.group)
+            shard = groups(node).shard(self.group)
+            epoch = offsets_of(node).leader_epoch
             found = shard.fetch(self.group, (self.name, 0), TOPIC, require_stable=True).value
             self.promises.fetched(self.name, epoch, 0 if found is None else found.offset)
 
-    async def commit(self, node: Node, generation: int = -1, member_id: str = "", instance: str | None = None) -> None:
+    async def commit(
+        self, node: VirtualBroker, generation: int = -1, member_id: str = "", instance: str | None = None
+    ) -> None:
         """Raises `CoordinatorError`."""
-        offset, epoch = self.promises.tried(self.name), node.replica.leader_epoch
+        await self.cluster.at(node, self._commit(node, generation, member_id, instance))
+
+    async def _commit(self, node: VirtualBroker, generation: int, member_id: str, instance: str | None) -> None:
+        offset, epoch = self.promises.tried(self.name), offsets_of(node).leader_epoch
         commits = [OffsetCommit((self.name, 0), TOPIC, offset, -1, "")]
-        codes = await node.coordinator.commit(
-            OffsetCommitRequest(self.group, generation, member_id, instance, commits, 9)
-        )
+        codes = await groups(node).commit(OffsetCommitRequest(self.group, generation, member_id, instance, commits, 9))
         assert codes == [ErrorCode.NONE]
         self.promises.codes["committed"] += 1
         self.promises.committed(self.name, epoch, offset)
@@ -100,20 +110,20 @@ class GroupClient:
     async def run(self) -> None:
         """Only commit offsets."""
         while self.has_time:
-            await asyncio.sleep(self.rng.uniform(0.0, 0.1))
+            await asyncio.sleep(self.rng.uniform(0.0, 0.2))
             node = await self.find()
             if node is None:
                 continue
-            self.fetch(node)
+            await self.fetch(node)
             with self.promises.counted(_AWAY):
                 await self.commit(node)
-                self.fetch(node)
+                await self.fetch(node)
 
 
 class GroupMemberClient(GroupClient):
     """A member of the group, static or not, that leaves or restarts now and then."""
 
-    def __init__(self, cluster: Cluster, promises: Promises, name: str, instance: str | None) -> None:
+    def __init__(self, cluster: Coordinators, promises: Promises, name: str, instance: str | None) -> None:
         super().__init__(cluster, promises, name)
         self.group = GROUP
         self.instance = instance
@@ -121,7 +131,7 @@ class GroupMemberClient(GroupClient):
 
     async def run(self) -> None:
         while self.has_time:
-            await asyncio.sleep(self.rng.uniform(0.0, 0.1))
+            await asyncio.sleep(self.rng.uniform(0.0, 0.2))
             node = await self.find()
             if node is None:
                 continue
@@ -130,10 +140,10 @@ class GroupMemberClient(GroupClient):
                 if joined is not None and await self._sync(node, joined):
                     await self._work(joined.generation)
 
-    async def _join(self, node: Node) -> JoinGroupResult | None:
+    async def _join(self, node: VirtualBroker) -> JoinGroupResult | None:
         protocols = ("consumer", RANGE)
         request = JoinGroupRequest(GROUP, self.member_id, self.instance, self.name, "/h", 4_000, 6_000, *protocols, 9)
-        joined = await node.coordinator.join(request)
+        joined = await self.cluster.at(node, groups(node).join(request))
         self.promises.codes[f"join {joined.code.name}"] += 1
         if joined.code is ErrorCode.MEMBER_ID_REQUIRED or joined.code is ErrorCode.NONE:
             self.member_id = joined.member_id
@@ -143,7 +153,7 @@ class GroupMemberClient(GroupClient):
             assert joined.code in _AWAY | _ANEW
         return joined if joined.code is ErrorCode.NONE else None
 
-    async def _sync(self, node: Node, joined: JoinGroupResult) -> bool:
+    async def _sync(self, node: VirtualBroker, joined: JoinGroupResult) -> bool:
         assignments = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             word = self.rng.getrandbits(32)
@@ -154,7 +164,7 @@ class GroupMemberClient(GroupClient):
         request = SyncGroupRequest(
             GROUP, self.member_id, self.instance, joined.generation, "consumer", joined.protocol, assignments
         )
-        synced = await node.coordinator.sync(request)
+        synced = await self.cluster.at(node, groups(node).sync(request))
         self.promises.codes[f"sync {synced.code.name}"] += 1
         if synced.code in _RESET:
             self.member_id = ""
@@ -171,7 +181,7 @@ class GroupMemberClient(GroupClient):
             node = await self.find()
             if node is None:
                 continue
-            self.fetch(node)
+            await self.fetch(node)
             code = await self._commit_as_member(node, generation)
             if code in _ANEW | _RESET:
                 self.member_id = "" if code in _RESET else self.member_id
@@ -182,15 +192,18 @@ class GroupMemberClient(GroupClient):
         node = await self.find()
         if node is not None:
             with self.promises.counted(_AWAY):
-                await node.coordinator.leave(GROUP, [LeavingMember(self.member_id)])
+                await self.cluster.at(node, groups(node).leave(GROUP, [LeavingMember(self.member_id)]))
                 self.member_id = ""
 
-    async def _commit_as_member(self, node: Node, generation: int) -> ErrorCode:
+    async def _commit_as_member(self, node: VirtualBroker, generation: int) -> ErrorCode:
         try:
-            code = node.coordinator.heartbeat(GROUP, self.member_id, self.instance, generation)
+            code = await self.cluster.at(node, self._beat(node, generation))
             if code is ErrorCode.NONE:
                 await self.commit(node, generation, self.member_id, self.instance)
         except CoordinatorError as error:
             code = error.code
         self.promises.codes[f"work {code.name}"] += 1
         return code
+
+    async def _beat(self, node: VirtualBroker, generation: int) -> ErrorCode:
+        return groups(node).heartbeat(GROUP, self.member_id, self.instance, generation)

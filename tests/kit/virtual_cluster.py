@@ -6,10 +6,11 @@ or `call` nothing happens.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from uuid import UUID
 
 from seglog.broker.app import Node
@@ -21,7 +22,6 @@ from seglog.cluster.model import (
     Member,
     PartitionState,
     TopicState,
-    VersionedState,
     broker_name,
     decode_broker,
     decode_partition,
@@ -43,9 +43,6 @@ from seglog.testing.virtual_broker import PORT, Machine
 from seglog.testing.virtual_loop import VirtualLoop, World
 from seglog.testing.virtual_net import End, Network
 from seglog.testing.virtual_store import Fate, VirtualServer
-
-if TYPE_CHECKING:
-    import asyncio
 
 T = TypeVar("T")
 Answers = Callable[[RequestHeader], Reply | Awaitable[Reply]]
@@ -76,6 +73,7 @@ class VirtualBroker(Machine):
     def __init__(self, cluster: VirtualCluster, node_id: int, settings: Mapping[str, str]) -> None:
         self.node_id = node_id
         self.requests: list[Message] = []
+        self._server = cluster.server
         self._connections: dict[str | None, ClientConnection] = {}
         self.instead: Answers = lambda _: None
         super().__init__(
@@ -106,6 +104,11 @@ class VirtualBroker(Machine):
 
     def has(self, topic_id: UUID, number: int = 0) -> bool:
         return (topic_id, number) in self.running.replicas.by_key
+
+    def note(self, topic_id: UUID, number: int = 0) -> None:
+        """See the state of a partition now, as the broker that wrote it does."""
+        name = partition_name(topic_id, number)
+        self.running.view.note(name, *self._server.values()[name])
 
     def call(self, act: Callable[[], T]) -> T:
         """What ``act`` returns or raises in the broker's process."""
@@ -153,7 +156,6 @@ class VirtualCluster:
         self.server = VirtualServer(self.world, self._fate, lambda: self.world.between(0.0, self.latest))
         self.loop = VirtualLoop(self.world, "test")
         """For clients."""
-        self.topic_ids: dict[str, UUID] = {}
         self.server.commit([Change(CONTROLLER, encode_controller(ControllerRegistration(0, 0, 1)), MISSING)])
         self.brokers = {number: VirtualBroker(self, number, settings or {}) for number in range(1, nodes + 1)}
 
@@ -193,11 +195,25 @@ class VirtualCluster:
                 raise broker.failures[0]
         assert is_over, f"not in {seconds} s: {list(self.world.last)[-20:]}"
 
-    def begin(self, work: Coroutine[Any, Any, T], at: VirtualBroker | None = None) -> asyncio.Task[T]:
-        """Start it, in the process of a client or of a broker, and let it run for a moment."""
-        task = (self.loop if at is None else at.process).create_task(work)
+    def begin(self, broker: VirtualBroker, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start it in the process of a broker, and let it run for a moment."""
+        task = broker.process.create_task(work)
         self.run(0.1)
         return task
+
+    async def at(self, broker: VirtualBroker, work: Coroutine[Any, Any, T]) -> T:
+        """For a client's coroutine: do the work in the process of a broker."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def pass_on(task: asyncio.Task[T]) -> None:
+            error = task.exception()
+            if error is None:
+                done.set_result(task.result())
+            else:
+                done.set_exception(error)
+
+        broker.process.create_task(work).add_done_callback(pass_on)
+        return await done
 
     def wait(self, task: asyncio.Task[T], seconds: float = _PATIENCE) -> T:
         """What the task returns or raises."""
@@ -266,18 +282,13 @@ class VirtualCluster:
                 *(Change(partition_name(topic_id, number), encode(state), MISSING) for number in range(partitions)),
             ]
         )
-        self.topic_ids[name] = topic_id
         keys = [(topic_id, number) for number in range(partitions)]
         self.until(lambda: all(one.has(*key) for one in self.brokers.values() for key in keys))
         return topic_id
 
     def state(self, topic_id: UUID, number: int = 0) -> PartitionState:
-        return self.stored(topic_id, number).state
-
-    def stored(self, topic_id: UUID, number: int = 0) -> VersionedState:
         name = partition_name(topic_id, number)
-        value, version = self.server.values()[name]
-        return VersionedState(decode_partition(name, value), version)
+        return decode_partition(name, self.server.values()[name].value)
 
     def put(
         self, topic_id: UUID, change: Callable[[PartitionState], PartitionState], *numbers: int, latest: float = 0.001
@@ -303,8 +314,8 @@ class VirtualCluster:
 
     @contextmanager
     def unaware(self, *node_ids: int) -> Iterator[None]:
-        """These brokers learn of no change in the store meanwhile."""
-        self.server.away.update(self.brokers[node].host for node in node_ids)
+        """These brokers do not reach the store meanwhile, and learn of no change there. No session expires."""
+        self.server.go_away([self.brokers[node].host for node in node_ids], for_all=True)
         try:
             yield
         finally:
