@@ -216,6 +216,23 @@ def test_repeated_end_gets_the_same_answer(coordinator: Coordinator, commit: boo
     refused(ErrorCode.INVALID_TXN_STATE, lambda: coordinator.end(producer, commit=not commit))
 
 
+def test_fenced_producer_is_not_taken_for_one_that_repeats_an_end_of_version_0(coordinator: Coordinator) -> None:
+    """The fenced one speaks version 2, and is one epoch behind; the end of the other one kept its epoch."""
+    fenced = coordinator.init().producer
+    coordinator.add(fenced)
+    coordinator.end(fenced, commit=False)
+    fenced = coordinator.complete().producer
+    coordinator.version = 0
+    producer = coordinator.init().producer
+    assert producer.epoch == fenced.epoch + 1
+    coordinator.add(producer)
+    coordinator.end(producer, commit=False)
+    coordinator.version = 2
+    refused(ErrorCode.PRODUCER_FENCED, lambda: coordinator.end(fenced, commit=False))
+    coordinator.complete()
+    refused(ErrorCode.PRODUCER_FENCED, lambda: coordinator.end(fenced, commit=False))
+
+
 def test_commit_of_nothing_is_refused(coordinator: Coordinator) -> None:
     producer = coordinator.init().producer
     refused(ErrorCode.INVALID_TXN_STATE, lambda: coordinator.end(producer))

@@ -156,6 +156,29 @@ def test_the_last_stable_offset_of_an_aborted_transaction() -> None:
     assert log.producers.last_stable_offset(CompletedTxn(PID, 0, 3, is_aborted=True)) == 4
 
 
+def test_a_transaction_that_begins_after_the_marker_does_not_hold_the_stable_offset_up() -> None:
+    """A follower appends several transactions at once; Kafka's then writes 4 for the first one, and misses the second
+    one in a read of its records."""
+    log = Tracked()
+    updates = log.producers.prepare(
+        (
+            batch(0, txn=True),
+            marker(1),
+            batch(1, at=2, txn=True),
+            marker(3),
+            batch(0, at=4, pid=8, txn=True),
+        ),
+        Origin.REPLICATION,
+        controls=(None, control(commit=False), None, control(commit=False), None),
+    )
+    assert updates is not None
+    stable = []
+    for completed in log.producers.apply(updates):
+        stable.append(log.producers.last_stable_offset(completed))
+        log.producers.complete(completed)
+    assert stable == [2, 4]
+
+
 def test_a_marker_without_a_transaction_leaves_an_entry_without_batches() -> None:
     log = Tracked()
     log.mark(marker(0, epoch=2), control(coordinator_epoch=4))

@@ -247,11 +247,14 @@ class Producers:
     # Transactions
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """The last stable offset once ``completed`` ends: where another producer has one open, or past the marker."""
-        for first_offset, producer_id in self.ongoing.items():
-            if producer_id != completed.producer_id:
-                return first_offset
-        return completed.last_offset + 1
+        """The last stable offset once ``completed`` ends: where another producer has one open, or past the marker.
+
+        A follower may append several transactions at once. One that begins after the marker does not count: Kafka's
+        ``ProducerStateManager.lastStableOffset`` takes it, and its readers then miss aborted transactions in between.
+        """
+        past = completed.last_offset + 1
+        others = (first for first, producer_id in self.ongoing.items() if producer_id != completed.producer_id)
+        return min(next(others, past), past)
 
     def complete(self, completed: CompletedTxn) -> None:
         """Close the transaction. It stays unstable until the high watermark passes its marker."""

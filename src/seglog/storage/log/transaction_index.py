@@ -80,12 +80,16 @@ class TxnIndex:
         self.entries.append(txn)
 
     def collect(self, start: int, end: int) -> tuple[list[AbortedTxn], bool]:
-        """Transactions that overlap ``start`` to ``end`` (exclusive), and whether no later segment can have one."""
+        """Transactions that overlap ``start`` to ``end`` (exclusive), and whether no later segment can have one.
+
+        A last stable offset past the marker of its own transaction is wrong: followers of Kafka write such ones, and
+        earlier releases of seglog did (`Producers.last_stable_offset`).
+        """
         found = []
         for txn in self.entries:
             if txn.last_offset >= start and txn.first_offset < end:
                 found.append(txn)
-            if txn.last_stable_offset >= end:
+            if min(txn.last_stable_offset, txn.last_offset + 1) >= end:
                 return found, True
         return found, False
 
