@@ -197,13 +197,11 @@ class GroupMemberClient(GroupClient):
 
     async def _commit_as_member(self, node: VirtualBroker, generation: int) -> ErrorCode:
         try:
-            code = await self.cluster.at(node, self._beat(node, generation))
+            beat = groups(node).heartbeat(GROUP, self.member_id, self.instance, generation)
+            code = await self.cluster.at(node, beat)
             if code is ErrorCode.NONE:
                 await self.commit(node, generation, self.member_id, self.instance)
         except CoordinatorError as error:
             code = error.code
         self.promises.codes[f"work {code.name}"] += 1
         return code
-
-    async def _beat(self, node: VirtualBroker, generation: int) -> ErrorCode:
-        return groups(node).heartbeat(GROUP, self.member_id, self.instance, generation)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from seglog.coordinators import group_context, group_coordinator
+from seglog.coordinators.consumer.messages import ConsumerHeartbeat
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_context import GroupContext
 from seglog.coordinators.group_messages import (
@@ -154,7 +155,7 @@ def test_who_does_not_lead_coordinates_nothing(cluster: Coordinators) -> None:
         other = groups(cluster[number])
         assert list(other.shards()) == []
         with refused(ErrorCode.NOT_COORDINATOR):
-            other.heartbeat("g", "m", None, 1)
+            cluster.wait(cluster.begin(cluster[number], other.heartbeat("g", "m", None, 1)))
         with refused(ErrorCode.NOT_COORDINATOR):
             other.shard("g")
         other.topics_deleted([("t", TOPIC)])  # who leads does what is to be done
@@ -275,7 +276,11 @@ def test_a_new_coordinator_waits_until_it_knows_what_is_committed(cluster: Coord
     cluster.lead(2)
     cluster.run(0.5)
     new = groups(cluster[2])
-    for ask in (lambda: new.shard("g"), lambda: list(new.shards()), lambda: new.heartbeat("g", "m", None, 1)):
+
+    def heartbeat() -> None:
+        cluster.wait(cluster.begin(cluster[2], new.heartbeat("g", "m", None, 1)))
+
+    for ask in (lambda: new.shard("g"), lambda: list(new.shards()), heartbeat):
         with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             ask()
     cluster.lead(3)  # nobody loads any more what is led elsewhere
@@ -375,3 +380,44 @@ def test_a_load_that_is_overtaken_is_given_up(cluster: Coordinators, monkeypatch
     cluster.run(1.0)
     assert len(steps) > 600
     assert offset_of(node) == 599
+
+
+def test_a_wait_for_a_commit_goes_on_after_a_session_in_doubt(cluster: Coordinators) -> None:
+    """No other broker leads meanwhile: who completes a transaction, or loads a partition, is not to give up."""
+    one = cluster[1]
+    replica = offsets_of(one)
+    cluster.wait(cluster.begin(one, groups(one).commit(commit("g", 5))))
+    context = groups(one)._context_of("g")
+    cluster.cut(2, 3)
+    cluster.run(0.1)
+    asking = cluster.begin(one, groups(one).commit(commit("g", 6)))
+    waiting = cluster.begin(one, context.committed(replica.log.log_end_offset))
+    one.call(replica.doubt)
+    assert one.call(lambda: replica.weigh(one.running.replicas.now_ms, unclean=True, silence_ms=0))
+    with refused(ErrorCode.NOT_COORDINATOR):
+        cluster.wait(asking)
+    assert not waiting.done()
+    one.call(replica.trust)
+    cluster.cut()
+    cluster.wait(waiting)
+    assert waiting.result()
+
+
+def joining_consumer(member_id: str) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat("g", member_id, 0, None, None, 60_000, frozenset({"t"}), None, None, {}, "c", "/h")
+
+
+def test_an_answer_that_changes_nothing_waits_until_what_it_says_is_committed(cluster: Coordinators) -> None:
+    """The next coordinator may not have it: then the member would be ahead of its group."""
+    one = cluster[1]
+    cluster.wait(cluster.begin(one, groups(one).consumer_heartbeat(joining_consumer("one"))))
+    cluster.cut(2, 3)
+    cluster.run(0.1)
+    joining_too = cluster.begin(one, groups(one).consumer_heartbeat(joining_consumer("other")))
+    repeated = cluster.begin(one, groups(one).consumer_heartbeat(joining_consumer("other")))
+    assert not joining_too.done()
+    assert not repeated.done()
+    cluster.cut()
+    cluster.wait(joining_too)
+    cluster.wait(repeated)
+    assert repeated.result().epoch == joining_too.result().epoch

@@ -73,7 +73,7 @@ def test_the_coordinator_logs_them_at_info(caplog: pytest.LogCaptureFixture) -> 
         await coordinator.locate("g")
         old = await stable(coordinator)
         await coordinator.join(join())
-        assert coordinator.heartbeat("g", old, "i", 1) is ErrorCode.FENCED_INSTANCE_ID
+        assert await coordinator.heartbeat("g", old, "i", 1) is ErrorCode.FENCED_INSTANCE_ID
 
     with caplog.at_level(logging.INFO, "seglog.coordinators"):
         RunningCoordinator().run(act)

@@ -42,7 +42,7 @@ def test_the_topic_is_made_once_with_kafkas_configuration() -> None:
 
     async def act(coordinator: GroupCoordinator) -> None:
         with refused(ErrorCode.NOT_COORDINATOR):
-            coordinator.heartbeat("g", "m", None, 1)
+            await coordinator.heartbeat("g", "m", None, 1)
         assert list(coordinator.shards()) == []
         waiting = [asyncio.create_task(coordinator.locate(f"g{number}")) for number in range(5)]
         await asyncio.sleep(0)
@@ -144,7 +144,7 @@ def test_a_start_finds_groups_members_and_offsets() -> None:
             except CoordinatorError:
                 await asyncio.sleep(0)
         assert sorted(group for shard in shards for group in shard.groups) == ["a", "b", "c"]
-        assert coordinator.heartbeat("a", members[0], "i", 1) is ErrorCode.NONE
+        assert await coordinator.heartbeat("a", members[0], "i", 1) is ErrorCode.NONE
         found = coordinator.shard("b").fetch("b", ("t", 0), TOPIC, require_stable=True)
         assert found.value is not None
         assert found.value.offset == 7
@@ -292,7 +292,7 @@ def test_a_disk_that_fails() -> None:
         assert answer.code is ErrorCode.NOT_COORDINATOR
         assert "h" not in coordinator.shard("h").groups
         assert (await coordinator.join(join())).code is ErrorCode.NOT_COORDINATOR
-        assert coordinator.heartbeat("g", member, "i", 1) is ErrorCode.NONE
+        assert await coordinator.heartbeat("g", member, "i", 1) is ErrorCode.NONE
         coordinator.topics_deleted([("t", None)])
         coordinator.expire_offsets()
 
@@ -309,7 +309,7 @@ def test_sessions_end_by_the_clock() -> None:
         while group.state is not GroupState.EMPTY:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.01)
-        assert coordinator.heartbeat("g", member, "i", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert await coordinator.heartbeat("g", member, "i", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
     coordinated.run(act)
 

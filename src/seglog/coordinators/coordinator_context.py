@@ -43,8 +43,14 @@ class CoordinatorContext:
     @property
     def is_led(self) -> bool:
         """Whether this broker still leads the partition, in the same epoch."""
+        return self.partition.leads and self.is_current
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no other broker has led the partition since, though this one may be suspended: `is_led` can become
+        true again."""
         partition = self.partition
-        return partition.leads and partition.leader_epoch == self.leader_epoch and not self._is_over
+        return partition.progress is not None and partition.leader_epoch == self.leader_epoch and not self._is_over
 
     def replayed(self) -> None:
         """Every record that the log had is replayed."""
@@ -123,10 +129,11 @@ class CoordinatorContext:
         return None if found is None else code_of_outcome(found)
 
     async def committed(self, end: int) -> bool:
-        """Wait without a limit until the high watermark reaches ``end``. False if this broker stops leading first."""
-        while self.is_led and self.partition.log.high_watermark < end:
+        """Wait without a limit until the high watermark reaches ``end``. False if this broker stops leading first; what
+        it does while it is suspended does not count."""
+        while self.is_current and self.partition.log.high_watermark < end:
             await self._wait(self._timeout_ms / 1000)
-        return self.is_led
+        return self.is_current
 
     async def _wait(self, seconds: float) -> None:
         waiter = GrowthWaiter(1, seconds)

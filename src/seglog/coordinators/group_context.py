@@ -156,14 +156,20 @@ class GroupContext(CoordinatorContext):
         return appended.last_offset + 1
 
     def carry_out(self, decision: Decision, group_id: str) -> int:
-        """Append the records of a decision about a consumer group, and do what follows from it. Return the offset after
-        them, 0 if there are none. Raises what `Replica.append` raises; then nothing has changed."""
-        end = self.append(decision.records) if decision.records else 0
+        """Append the records of a decision about a consumer group, and do what follows from it. Return the offset up to
+        which the log must be committed before the answer: a decision without records goes by earlier ones that may not
+        be committed yet (``CoordinatorRuntime``, whose writes without records also wait). 0 if all is committed. Raises
+        what `Replica.append` raises; then nothing has changed."""
+        end = self.append(decision.records) if decision.records else self._uncommitted_end()
         self.shard.settle(decision, group_id)
         if decision.upgraded is not None:
             # Its members join again, now as classic members of the consumer group.
             answer(decision.upgraded.die(ErrorCode.REBALANCE_IN_PROGRESS, decision.now))
         return end
+
+    def _uncommitted_end(self) -> int:
+        log = self.partition.log
+        return log.log_end_offset if log.high_watermark < log.log_end_offset else 0
 
     def append_in_parts(self, records: Sequence[GroupRecord]) -> int:
         """Append records that are independent of each other, as one batch if they fit."""

@@ -151,7 +151,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         return str(UUID(int=self._rng.getrandbits(128), version=4))
 
     def _carry_out(self, context: GroupContext, group_id: str, decision: Decision) -> int:
-        """Return the offset after the decision's records. Raises `CoordinatorError`; then nothing has changed."""
+        """Return the offset that `_committed` is to wait for. Raises `CoordinatorError`; then nothing has changed."""
         for event in decision.events:
             _log.info("%s", event)
         try:
@@ -227,7 +227,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         if group is not None:
             decision = self._decision(context, request.group_id)
             result = classic_members.sync(decision, group, request)
-            self._carry_out(context, request.group_id, decision)
+            await self._committed(context, self._carry_out(context, request.group_id, decision))
             return result
         ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._do(context, request.group_id, context.shard.sync(request, ticket, context.now()))
@@ -235,14 +235,14 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         assert isinstance(synced, SyncGroupResult)
         return synced
 
-    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    async def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Raises `CoordinatorError`."""
         context = self._context_of(group_id)
         group = context.shard.consumer(group_id)
         if group is not None:
             decision = self._decision(context, group_id)
             code = classic_members.heartbeat(decision, group, member_id, instance_id, generation)
-            self._carry_out(context, group_id, decision)
+            await self._committed(context, self._carry_out(context, group_id, decision))
             return code
         code = context.shard.heartbeat(group_id, member_id, instance_id, generation, context.now())
         if code is ErrorCode.FENCED_INSTANCE_ID:

@@ -106,6 +106,13 @@ class World:
         return [act for act in acts if isinstance(act, asyncio.Handle) and not isinstance(act, asyncio.TimerHandle)]
 
 
+def _is_crash(error: BaseException | None) -> bool:
+    """Whether it says that the process has just died, perhaps to a task group."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(SimulatedCrash)[1] is None
+    return isinstance(error, SimulatedCrash)
+
+
 class VirtualClock:
     """`seglog.core.clock.Clock` of a process in a `World`; ``skew_ms`` is how wrong its wall clock goes."""
 
@@ -273,7 +280,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if not self.is_dead and not isinstance(error, SimulatedCrash):
+        if not self.is_dead and not _is_crash(error):
             self.world.errors.append(error or RuntimeError(str(context)))
 
     # The world's side

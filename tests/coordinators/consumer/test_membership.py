@@ -190,6 +190,15 @@ def test_two_targets_are_an_interval_apart() -> None:
     assert driver.group.target.epoch == driver.group.epoch == 3
 
 
+def test_a_clock_that_is_set_back_does_not_put_targets_off() -> None:
+    """The last coordinator's clock was an hour ahead; with Kafka the group would wait for as long."""
+    driver = ConsumerDriver({"t": 2}, ConsumerRules(assignment_interval=1000))
+    driver.join("a", "t")
+    driver.advance(-3_600_000)
+    assert driver.join("b", "t").epoch == 3
+    assert driver.group.target.epoch == 3
+
+
 def test_other_topics_take_partitions_away_before_the_next_target() -> None:
     driver = ConsumerDriver({"t": 2, "u": 2}, ConsumerRules(assignment_interval=1000))
     driver.join("a", "t")

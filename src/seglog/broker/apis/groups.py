@@ -120,11 +120,11 @@ class GroupApis:
         except CoordinatorError as error:
             return _synced(SyncGroupResult(error.code))
 
-    def heartbeat(self, request: Message, _: RequestContext) -> Answer:
+    async def heartbeat(self, request: Message, _: RequestContext) -> Answer:
         if not request.group_id:
             return {"error_code": int(ErrorCode.INVALID_GROUP_ID)}
         try:
-            code = self._coordinator.heartbeat(
+            code = await self._coordinator.heartbeat(
                 request.group_id, request.member_id, request.group_instance_id, request.generation_id
             )
         except CoordinatorError as error:

@@ -141,9 +141,10 @@ def assign_target(decision: Decision, group: ConsumerGroup, group_epoch: int, up
 
 
 def _may_assign(decision: Decision, group: ConsumerGroup) -> bool:
-    interval = decision.rules.assignment_interval
+    """A target of the future counts as old: another coordinator's clock was ahead, or this one was set back, and the
+    group must not wait until it has caught up."""
     last = group.target.timestamp
-    return not last or not interval or decision.now.wall >= last + interval
+    return not last <= decision.now.wall < last + decision.rules.assignment_interval
 
 
 def _spec(group: ConsumerGroup, member: ConsumerMember, topics: TopicImage) -> MemberSubscription:

@@ -275,7 +275,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
             context.shard.withdraw(prepared.transactional_id)
             return
         value = encode_value(complete, self._version())
-        while context.is_led:
+        while context.is_current:
             try:
                 end = self._append(context, complete.transactional_id, value)
             except CoordinatorError as error:

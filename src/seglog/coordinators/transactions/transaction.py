@@ -205,8 +205,8 @@ class Transaction(NamedTuple):
         return self.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
     def _is_retry(self, producer: ProducerIdAndEpoch) -> bool:
-        """Whether the request is of the epoch before the end that it asks for. Ends of versions 0 and 1 keep their epoch:
-        after those, the epoch before is of a producer that was fenced (``endTxnEpochBumped``)."""
+        """Whether the request is of the epoch before the end that it asks for. Ends of versions 0 and 1 keep their
+        epoch: after those, the epoch before is of a producer that was fenced (``endTxnEpochBumped``)."""
         has_bumped = self.version >= EPOCH_BUMPS_FROM and self.epoch == producer.epoch + 1
         return has_bumped or self._is_retry_after_rotation(producer)
 
