@@ -53,6 +53,7 @@ def as_row(record: Record, header: BatchHeader, kind: int) -> dict[str, Any]:
         "timestamp": EPOCH + timedelta(milliseconds=record.timestamp),
         "timestampType": kind,
         "headers": [{"key": key, "value": value} for key, value in record.headers] or None,
+        "isTombstone": record.value is None,
         "isControl": header.is_control,
         "isTransactional": header.is_transactional,
         "producerId": header.producer_id,

@@ -262,6 +262,7 @@ def _of_records(
         "timestamp": lambda: timestamps(np.array([record.timestamp for record in records], np.int64)),
         "timestampType": lambda: pa.array(types, pa.int32()),
         "headers": lambda: pa.nulls(size, HEADERS),
+        "isTombstone": lambda: pa.array([record.value is None for record in records], pa.bool_()),
         "isControl": lambda: pa.array([False] * size, pa.bool_()),
         "isTransactional": lambda: pa.array([False] * size, pa.bool_()),
     }

@@ -49,6 +49,7 @@ milliseconds do not fit into 64 bits of microseconds (years beyond 294,000: a pr
 
 EXTRA_SCHEMA: Final = pa.schema(
     [
+        ("isTombstone", pa.bool_()),
         ("isControl", pa.bool_()),
         ("isTransactional", pa.bool_()),
         ("producerId", pa.int64()),
@@ -57,7 +58,7 @@ EXTRA_SCHEMA: Final = pa.schema(
         ("leaderEpoch", pa.int32()),
     ]
 )
-"""Columns that must be named to be read. -1 stands for no producer and for no epoch."""
+"""Columns that must be named to be read. A tombstone has no value. -1 stands for no producer and for no epoch."""
 
 COLUMNS: Final = tuple(SCHEMA.names)
 FIELDS: Final = {field.name: field for schema in (SCHEMA, EXTRA_SCHEMA) for field in schema}
@@ -158,12 +159,14 @@ def _per_batch(type_: pa.DataType, dtype: npt.DTypeLike, of: Callable[[BatchTabl
     return build
 
 
+def _booleans(values: npt.NDArray[np.bool_]) -> pa.Array:
+    bits = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)], 0)
+
+
 def _flag(bit: int) -> _Builder:
-    def build(source: RecordAreas, rows: I64, _origin: SourcePartition) -> pa.Array:
-        bits = np.packbits(
-            np.repeat((source.table["attributes"] & bit) != 0, source.areas[:, A_ROWS]), bitorder="little"
-        )
-        return pa.Array.from_buffers(pa.bool_(), rows.shape[1], [None, pa.py_buffer(bits)], 0)
+    def build(source: RecordAreas, _rows: I64, _origin: SourcePartition) -> pa.Array:
+        return _booleans(np.repeat((source.table["attributes"] & bit) != 0, source.areas[:, A_ROWS]))
 
     return build
 
@@ -196,6 +199,7 @@ _COLUMN_BUILDERS: Final[dict[str, _Builder]] = {
     "timestamp": lambda _, rows, __: timestamps(rows[R_TIMESTAMP]),
     "timestampType": _per_batch(pa.int32(), np.int32, lambda table: (table["attributes"] & TIMESTAMP_TYPE_BIT) >> 3),
     "headers": _headers,
+    "isTombstone": lambda _, rows, __: _booleans(rows[R_VALUE_LENGTH] < 0),
     "isControl": _flag(CONTROL_BIT),
     "isTransactional": _flag(TRANSACTIONAL_BIT),
     "producerId": _per_batch(pa.int64(), np.int64, lambda table: table["producer_id"]),

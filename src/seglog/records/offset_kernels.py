@@ -98,7 +98,8 @@ def _sip_round(v0: Any, v1: Any, v2: Any, v3: Any) -> tuple[Any, Any, Any, Any]:
 
 
 @inlined
-def _hash(data: U8, start: int, length: int, key0: int, key1: int) -> tuple[Any, Any]:
+def siphash(data: U8, start: int, length: int, key0: int, key1: int) -> tuple[Any, Any]:
+    """Both halves of a key's SipHash of 128 bits."""
     k0 = _U(key0)
     k1 = _U(key1)
     v0 = k0 ^ _U(0x736F6D6570736575)
@@ -134,7 +135,7 @@ def _hash(data: U8, start: int, length: int, key0: int, key1: int) -> tuple[Any,
 @kernel
 def hash_key(data: U8, key0: int, key1: int) -> tuple[int, int]:
     """The 128-bit hash of a whole array, as two 64-bit halves."""
-    low, high = _hash(data, 0, data.shape[0], key0, key1)
+    low, high = siphash(data, 0, data.shape[0], key0, key1)
     return low, high
 
 
@@ -200,7 +201,7 @@ def put_hash(table: U64, facts: I64, low: Any, high: Any, offset: int) -> None:
 @inlined
 def hash_of(data: U8, key: int, length: int, facts: I64) -> tuple[Any, Any]:
     """Both halves of the hash of a key that begins at ``key``."""
-    return _hash(data, key, length, facts[_KEY0], facts[_KEY1])
+    return siphash(data, key, length, facts[_KEY0], facts[_KEY1])
 
 
 @inlined
@@ -209,7 +210,7 @@ def ask_for(table: U64, facts: I64, data: U8, key: int, length: int, scratch: U6
 
     The table is larger than the CPU's caches: with a prefetch for each key of a block, the misses overlap.
     """
-    low, high = _hash(data, key, length, facts[_KEY0], facts[_KEY1])
+    low, high = siphash(data, key, length, facts[_KEY0], facts[_KEY1])
     scratch[row, 0] = low
     scratch[row, 1] = high
     _prefetch(table, 3 * _slot_of(low, high, 0, facts[_SLOTS], 0))
@@ -225,14 +226,14 @@ def look_up(table: U64, facts: I64, low: Any, high: Any) -> int:
 @kernel
 def put_key(table: U64, facts: I64, key: U8, offset: int) -> None:
     """Put one key into the map. The caller has checked that there is room."""
-    low, high = _hash(key, 0, key.shape[0], facts[_KEY0], facts[_KEY1])
+    low, high = siphash(key, 0, key.shape[0], facts[_KEY0], facts[_KEY1])
     put_hash(table, facts, low, high, offset)
 
 
 @kernel
 def get_key(table: U64, facts: I64, key: U8) -> int:
     """The offset of a key, -1 if it is not in the map."""
-    low, high = _hash(key, 0, key.shape[0], facts[_KEY0], facts[_KEY1])
+    low, high = siphash(key, 0, key.shape[0], facts[_KEY0], facts[_KEY1])
     return look_up(table, facts, low, high)
 
 

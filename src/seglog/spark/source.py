@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import DataType, StructType
 
-from seglog.spark.options.read_options import ReadOptions, parse_options
+from seglog.spark.options.read_options import RECORD_VIEWS, ReadOptions, parse_options
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import check_schema, recall, record_schema, remember
 from seglog.spark.read.typed_columns import choose_formats, typed_columns
@@ -31,7 +31,7 @@ class SeglogDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = parse_options(self.options, stream=None)
-        if options.view != "records":
+        if options.view not in RECORD_VIEWS:
             from seglog.spark.views.tables import table_schema
 
             return remember(table_schema(options), self.options)
@@ -63,11 +63,15 @@ class SeglogDataSource(DataSource):
         options = parse_options(recall(schema, self.options))
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
-        if options.view != "records":
+        if options.view not in RECORD_VIEWS:
             from seglog.spark.views.readers import view_reader
 
             return view_reader(schema, options)
         checked = check_schema(schema, self._typed(options))
+        if options.view != "records":
+            from seglog.spark.views.latest.source import latest_reader
+
+            return latest_reader(checked, options, self._formats)
         return SeglogReader(checked, options, self._formats)
 
     def _typed(self, options: ReadOptions) -> dict[str, DataType]:

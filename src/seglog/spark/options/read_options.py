@@ -86,6 +86,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records: int | None
     max_bytes: int
+    max_memory: int
     parallelism: int | None
     columns: tuple[str, ...] | None
     keys: tuple[bytes | None, ...] | None
@@ -152,6 +153,11 @@ _BY_PARTITION: Final = '`{"a": {"0": 1357000000000}}`'
 _OFFSETS: Final = '`earliest`, `latest` or `{"a": {"0": 17, "1": -2}}`'
 _ISOLATION: Final = text.choice("read_uncommitted", "read_committed")
 _TRUE_FALSE: Final = "`true`, `false`"
+_VIEWS: Final = ("records", "latest", "latest-parts", "batches", "segments", "group-offsets")
+RECORD_VIEWS: Final = frozenset({"records", "latest", "latest-parts"})
+"""Views with the columns of a record."""
+_MOST_MEMORY: Final = 1 << 30
+"""Arrow's arrays of bytes end at 2 GiB."""
 OPTIONS: Final = OptionTable(
     Option("path", lambda name, value: (text.text(name, value),),
            "a log directory, a partition's directory, a glob, or several with commas between",
@@ -200,8 +206,8 @@ OPTIONS: Final = OptionTable(
     Option("includeHeaders", text.boolean, _TRUE_FALSE,
            "Add the column `headers`.", default=False),
     Option("columns", text.names, "`key, offset` or a JSON list",
-           "Only these are decoded; also `isControl, isTransactional, producerId, producerEpoch, sequence, "
-           'leaderEpoch`. `.schema("offset bigint, value binary")` does the same.',
+           "Only these are decoded; also `isTombstone` (the record has no value), `isControl, isTransactional, "
+           'producerId, producerEpoch, sequence, leaderEpoch`. `.schema("offset bigint, value binary")` does the same.',
            default_text="the connector's seven"),
     Option("keyEquals", lambda name, value: (text.key(name, value),), "text, `hex:…` or `base64:…`",
            "Only records with this key. Compared before a record is copied; other records never leave the worker."),
@@ -228,9 +234,12 @@ OPTIONS: Final = OptionTable(
     Option("deadLetter", lambda _, value: dead_letter_directory(value), "a directory's absolute path",
            "With `mode=permissive`: records whose key or value cannot be decoded are also written there.",
            use="values"),
-    Option("view", text.choice("records", "batches", "segments", "group-offsets"),
-           "`records`, `batches`, `segments`, `group-offsets`",
+    Option("view", text.choice(*_VIEWS), ", ".join(f"`{view}`" for view in _VIEWS),
            "See [below](#views). Not in streams.", default="records"),
+    Option("maxMemoryPerTask", text.size, "bytes, as in `128m`",
+           "With `view=latest`: a task that holds more spills to `SPARK_LOCAL_DIRS`, or to the directory for temporary "
+           "files. At most `1g`.",
+           default=128 << 20, default_text="`128m`"),
     Option("maxOffsetsPerTrigger", text.number(), "a number",
            "At most this many offsets in a micro-batch.", use="stream"),
     Option("minOffsetsPerTrigger", text.number(), "a number",
@@ -295,6 +304,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
             )
         client = _client(properties)
         _check_brokers(values)
+    _check_latest(values)
     selection = _only_one(values, "subscribe", "subscribePattern", "assign")
     keys = _only_one(values, "keyEquals", "keyIn")
     starting = _bound(values, "starting", LATEST if stream else EARLIEST)
@@ -318,6 +328,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         min_partitions=values.of("minPartitions"),
         max_records=values.of("maxRecordsPerPartition"),
         max_bytes=values.of("maxBytesPerPartition"),
+        max_memory=values.of("maxMemoryPerTask"),
         parallelism=values.of("parallelism"),
         columns=values.of("columns"),
         keys=keys,
@@ -364,8 +375,12 @@ def _formats(values: OptionValues, options: Mapping[str, str]) -> ValueOptions:
             raise InvalidConfigError("option deadLetter has no effect without valueFormat or keyFormat")
         if values.of("mode") != "permissive":
             raise InvalidConfigError("option deadLetter needs mode=permissive: with failFast the query ends")
-    if formats.columns and values.of("view") != "records":
+    if formats.columns and values.of("view") not in RECORD_VIEWS:
         raise InvalidConfigError(f"options valueFormat and keyFormat: the view {values.of('view')} has no such columns")
+    if values.of("view") == "latest-parts" and any(one.column == "key" for one in formats.columns):
+        raise InvalidConfigError(
+            "option keyFormat: the view latest-parts has keys as bytes, by which they are compared"
+        )
     return formats
 
 
@@ -401,9 +416,22 @@ def _check_stream(values: OptionValues) -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in values:
             raise InvalidConfigError(f"option {name}: a stream has no end; use a batch query, or Trigger.AvailableNow")
-    if values.of("view") != "records":
+    view = values.of("view")
+    if view != "records":
+        why = (
+            "a key's newest value is known only where the log ends, and a stream has no end" if "latest" in view else ""
+        )
         raise InvalidConfigError(
-            f"option view is {values['view']!r}: a stream has only the view records; use a batch query"
+            f"option view is {view!r}: {why or 'a stream has only the view records'}; use a batch query"
+        )
+
+
+def _check_latest(values: OptionValues) -> None:
+    if values.of("maxMemoryPerTask") > _MOST_MEMORY:
+        raise InvalidConfigError(f"option maxMemoryPerTask is {values['maxMemoryPerTask']}: at most 1g")
+    if values.of("view").startswith("latest") and values.of("includeControl"):
+        raise InvalidConfigError(
+            f"option includeControl: a transaction's marker has no key; the view is {values['view']}"
         )
 
 

@@ -40,12 +40,19 @@ def source_of(options: ReadOptions) -> RecordSource:
 class SeglogReader(DataSourceReader):
     """Reads the columns ``schema`` of what the options name. It is sent to the workers, so it has plain values only."""
 
-    def __init__(self, schema: StructType, options: ReadOptions, formats: ReadFormats | None = None) -> None:
-        """``formats`` are those of keys and values, whose types ``schema`` has."""
+    def __init__(
+        self,
+        schema: StructType,
+        options: ReadOptions,
+        formats: ReadFormats | None = None,
+        source: RecordSource | None = None,
+    ) -> None:
+        """``formats`` are those of keys and values, whose types ``schema`` has. ``source`` is by default the one that
+        the options name."""
         self._schema = schema
         self._options = options
         self._formats = formats
-        self.source = source_of(options)
+        self.source = source or source_of(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         return self.input_partitions(self.tasks())

@@ -40,6 +40,7 @@ COLUMNS: Final = StructType(
 )
 EXTRA: Final = StructType(
     [
+        StructField("isTombstone", BooleanType()),
         StructField("isControl", BooleanType()),
         StructField("isTransactional", BooleanType()),
         StructField("producerId", LongType()),

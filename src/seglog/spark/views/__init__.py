@@ -1,1 +1,4 @@
-"""The views ``batches``, ``segments`` and ``group-offsets``: other tables over the same files (option ``view``)."""
+"""Other tables over the same records (option ``view``): batches, segments, and the records of Kafka's own topics.
+
+`latest` has the newest record of each key.
+"""

@@ -87,8 +87,8 @@ def scan(
     them.
 
     ``columns``: of key, value, topic, partition, offset, timestamp, timestampType, headers (the default, the schema of
-    Spark's Kafka source); also isControl, isTransactional, producerId, producerEpoch, sequence, leaderEpoch. What is
-    not asked for is not copied.
+    Spark's Kafka source); also isTombstone (the record has no value), isControl, isTransactional, producerId,
+    producerEpoch, sequence, leaderEpoch. What is not asked for is not copied.
 
     ``start`` and ``end`` (exclusive): offsets, or times with a time zone: a time stands for the first offset whose
     record has that timestamp or a later one, found by the time index as a consumer's ``offsetsForTimes`` does. Records
