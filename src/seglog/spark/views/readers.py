@@ -20,12 +20,16 @@ from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadR
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.views.latest.source import latest_reader
 from seglog.spark.views.tables import BatchTask, FetchedBatchTask, SegmentTask, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _CONSUMER_OFFSETS: Final = "__consumer_offsets"
+_TRANSACTION_STATE: Final = "__transaction_state"
+_DECODED: Final = StructType([COLUMNS[name] for name in ("key", "value", "partition", "offset", "timestamp")])
+"""The columns of a record that the views of Kafka's own topics decode."""
 
 
 def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
@@ -39,6 +43,8 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
             )
     if options.view == "group-offsets":
         return _GroupReader(schema, options)
+    if options.view == "transactions":
+        return _TransactionReader(schema, options)
     return (
         _BytesReader(schema, options)
         if options.client is None
@@ -140,9 +146,7 @@ class _GroupReader(DataSourceReader):
         if options.selection is None:
             options = replace(options, selection=Subscribe(topics=(_CONSUMER_OFFSETS,)))
         self._schema = schema
-        names = ("key", "value", "partition", "offset", "timestamp")
-        records = StructType([COLUMNS[name] for name in names])
-        self._records = SeglogReader(records, replace(options, view="records", columns=None, read_committed=True))
+        self._records = SeglogReader(_DECODED, replace(options, view="records", columns=None, read_committed=True))
 
     def partitions(self) -> Sequence[InputPartition]:
         return self._records.partitions()
@@ -155,6 +159,28 @@ class _GroupReader(DataSourceReader):
         arrow = to_arrow_schema(self._schema, timezone="UTC")
         for batch in self._records.read(partition):
             yield group_rows(batch, arrow)
+
+
+class _TransactionReader(DataSourceReader):
+    """The view ``transactions``: decodes the newest record of each transactional id."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        if options.selection is None:
+            options = replace(options, selection=Subscribe(topics=(_TRANSACTION_STATE,)))
+        self._schema = schema
+        self._records = latest_reader(_DECODED, replace(options, view="latest", columns=None))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._records.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from seglog.spark.views.transaction_rows import transaction_rows
+
+        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        for batch in self._records.read(partition):
+            yield transaction_rows(batch, arrow)
 
 
 def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:

@@ -78,10 +78,23 @@ An ``OffsetCommit`` fills the columns up to ``expireTimestamp``. Other messages 
 value. A tombstone has ``isDeleted``. If a record cannot be read, ``type`` is null and ``metadata`` has the reason.
 """
 
+TRANSACTIONS: Final = _struct(
+    "transactionalId string, producerId bigint, producerEpoch int, state string, timeoutMs int, "
+    "partitions array<string>, startTimestamp timestamp, updateTimestamp timestamp, previousProducerId bigint, "
+    "nextProducerId bigint, transactionVersion int, reason string, logPartition int, logOffset bigint, "
+    "timestamp timestamp"
+)
+"""One row for each transactional id of ``__transaction_state``: its newest record. ``state`` has Kafka's names.
+
+``partitions`` are those of a transaction that is open or being completed. If a record cannot be read, only ``reason``
+and the columns of the log have a value.
+"""
+
 _SCHEMAS: Final[Mapping[str, StructType]] = {
     "batches": BATCHES,
     "segments": SEGMENTS,
     "group-offsets": GROUP_OFFSETS,
+    "transactions": TRANSACTIONS,
 }
 
 

@@ -1,0 +1,58 @@
+"""Decodes records of ``__transaction_state`` into rows, each with the state of a transactional id."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from seglog.coordinators.transactions.log_records import decode
+from seglog.core.errors import CorruptRecordError, UnsupportedFormatError
+from seglog.core.types import NO_PRODUCER_ID
+from seglog.spark.views.tables import microseconds, rows_of
+
+_FROM_THE_LOG: Final = {"logPartition": "partition", "logOffset": "offset", "timestamp": "timestamp"}
+
+
+def transaction_rows(records: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
+    """One row for each record. ``records`` has the columns key, value, partition, offset and timestamp."""
+    rows = [
+        describe(key, value)
+        for key, value in zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
+    ]
+
+    def build(name: str) -> pa.Array:
+        if name in _FROM_THE_LOG:
+            return records.column(_FROM_THE_LOG[name])
+        return pa.array([row.get(name) for row in rows], arrow.field(name).type)
+
+    return rows_of(arrow, build)
+
+
+def describe(key: bytes, value: bytes) -> dict[str, Any]:
+    """The columns that come from a record's key and value."""
+    try:
+        found = decode(key, value)
+    except (CorruptRecordError, UnsupportedFormatError) as error:
+        return {"reason": str(error)}
+    if found is None:
+        return {"reason": "a record of another type"}
+    name, transaction = found
+    assert transaction is not None  # it has a value
+    return {
+        "transactionalId": name,
+        "producerId": transaction.producer_id,
+        "producerEpoch": transaction.epoch,
+        "state": transaction.state.label,
+        "timeoutMs": transaction.timeout_ms,
+        "partitions": sorted(map(str, transaction.partitions)),
+        "startTimestamp": microseconds(transaction.start_ms),
+        "updateTimestamp": microseconds(transaction.updated_ms),
+        "previousProducerId": _known(transaction.previous_producer_id),
+        "nextProducerId": _known(transaction.next_producer_id),
+        "transactionVersion": transaction.version,
+    }
+
+
+def _known(producer_id: int) -> int | None:
+    return None if producer_id == NO_PRODUCER_ID else producer_id
