@@ -12,19 +12,32 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from seglog.spark.read.lag_listener import LagListener as LagListener
     from seglog.spark.runtime.session import get_spark as get_spark
+    from seglog.spark.views.latest.frames import latest as latest
+    from seglog.spark.views.latest.frames import split_keys as split_keys
     from seglog.spark.write.frames import batch_writer as batch_writer
     from seglog.spark.write.frames import by_partition as by_partition
     from seglog.spark.write.frames import log_columns as log_columns
     from seglog.spark.write.frames import to_log as to_log
 
-__all__ = ["LagListener", "batch_writer", "by_partition", "get_spark", "log_columns", "to_log"]
+__all__ = [
+    "LagListener",
+    "batch_writer",
+    "by_partition",
+    "get_spark",
+    "latest",
+    "log_columns",
+    "split_keys",
+    "to_log",
+]
 
 _HOMES: Final = {
     "LagListener": "seglog.spark.read.lag_listener",
     "batch_writer": "seglog.spark.write.frames",
     "by_partition": "seglog.spark.write.frames",
     "get_spark": "seglog.spark.runtime.session",
+    "latest": "seglog.spark.views.latest.frames",
     "log_columns": "seglog.spark.write.frames",
+    "split_keys": "seglog.spark.views.latest.frames",
     "to_log": "seglog.spark.write.frames",
 }
 """The module of each name. All but that of `get_spark`, which checks this itself, need PySpark to be imported."""

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from seglog.client.client_config import ClientConfig
+from seglog.client.connection import check_answer
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import OffsetOutOfRangeError, RequestFailedError
+from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.spark.options.read_options import ReadOptions, option_name
@@ -65,9 +66,9 @@ class BrokerHistory:
             return frozenset()
         found = set(topics)
         for result in connections(self._config).ask_any(ApiKey.DESCRIBE_CONFIGS, {"resources": resources}).results:
-            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-                code = ErrorCode(result.error_code).name
-                raise RequestFailedError(f"topic {result.resource_name}: {_POLICY} is unknown: {code}")
+            if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                continue
+            check_answer(result.error_code, f"{_POLICY} of topic {result.resource_name}", result.error_message)
             policies = [config.value or "" for config in result.configs if config.name == _POLICY]
             if policies and all("compact" not in policy for policy in policies):
                 found.discard(result.resource_name)
