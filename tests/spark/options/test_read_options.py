@@ -58,12 +58,22 @@ def test_accepts_sparks_table_options_and_notes_kafkas() -> None:
             "provider": "seglog",
             "option.subscribe": "t",
             "kafka.group.id": "g",
-            "kafka.bootstrap.servers": "b:9092",
+            "kafka.acks": "1",
         }
     )
-    assert options.notes == (
-        "seglog reads files and connects to no broker: it ignores kafka.bootstrap.servers, kafka.group.id",
-    )
+    assert options.notes == ("seglog reads files and connects to no broker: it ignores kafka.acks, kafka.group.id",)
+
+
+def test_a_path_and_brokers_together_are_read_from_both() -> None:
+    both = {**PATH, "kafka.bootstrap.servers": "b:9092"}
+    options = parse_options(both)
+    assert options.paths == ("/data",)
+    assert options.client is not None
+    assert options.notes == ()
+    for name, value in {"until": "logEnd", "replica": "1"}.items():
+        with pytest.raises(InvalidConfigError, match=f"option {name} is for directories"):
+            parse_options({**both, name: value})
+    assert parse_options({**both, "view": "segments"}).view == "segments"
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ Selection = Subscribe | SubscribePattern | Assign | None
 class ReadOptions:
     """The options of one ``load()``, checked.
 
-    ``client`` says how to reach brokers; None: the records come from ``paths``. ``notes`` are warnings about options
-    without effect. ``columns``, ``keys`` and ``until`` are None if they are not
-    set. ``replica`` is ``longest``, a broker's id or a log directory.
+    ``client`` says how to reach brokers; None: the records come from ``paths``. With both, brokers say what there is,
+    and files under ``paths`` are read in their place. ``notes`` are warnings about options without effect. ``columns``,
+    ``keys`` and ``until`` are None if they are not set. ``replica`` is ``longest``, a broker's id or a log directory.
     """
 
     paths: tuple[str, ...]
@@ -247,7 +247,8 @@ OPTIONS: Final = OptionTable(
     Option("maxTriggerDelay", text.duration_ms, "a duration, as in `15m`",
            "… but not longer than this.", default=15 * 60 * 1000, default_text="`15m`", use="stream"),
     Option("kafka.bootstrap.servers", text.word, "`host:port, …`",
-           "Read through these brokers instead of from directories.", use="broker"),
+           "Read through these brokers instead of from directories; with `path` "
+           "[both](#through-brokers-with-mounted-files).", use="broker"),
     Option("commitToGroup", text.word, "a group id",
            "Commit the offsets of finished micro-batches to this consumer group, so that lag tools see the query. "
            "Spark's checkpoint alone decides where the query continues.", use="broker"),
@@ -296,14 +297,14 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
     values, properties = _values(options)
     paths = values.of("path") + values.of("paths")
     client = None
-    if not paths:
-        if _SERVERS not in properties:
-            raise InvalidConfigError(
-                "option path is missing: set it to a log directory, a partition's directory or a glob; or set "
-                f"kafka.{_SERVERS} to read through brokers" + ("" if options else _HINT)
-            )
+    if _SERVERS in properties:
         client = _client(properties)
-        _check_brokers(values)
+        _check_brokers(values, paths)
+    elif not paths:
+        raise InvalidConfigError(
+            "option path is missing: set it to a log directory, a partition's directory or a glob; or set "
+            f"kafka.{_SERVERS} to read through brokers" + ("" if options else _HINT)
+        )
     _check_latest(values)
     selection = _only_one(values, "subscribe", "subscribePattern", "assign")
     keys = _only_one(values, "keyEquals", "keyIn")
@@ -470,11 +471,11 @@ def _client(properties: Mapping[str, str]) -> ClientConfig:
         raise InvalidConfigError(f"option kafka.{error}") from None
 
 
-def _check_brokers(values: OptionValues) -> None:
+def _check_brokers(values: OptionValues, paths: Collection[str]) -> None:
     for name in _ONLY_FILES:
         if name in values:
             raise InvalidConfigError(f"option {name} is for directories: a broker hands out what is committed")
-    if values.of("view") == "segments":
+    if values.of("view") == "segments" and not paths:
         raise InvalidConfigError("option view is 'segments': brokers do not show their files; name a directory")
 
 

@@ -19,6 +19,7 @@ from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.brokers.source import BrokerSource
 from seglog.spark.read.directories.source import DirectorySource
+from seglog.spark.read.mounted.source import MountedSource
 from seglog.spark.read.offsets import ResolvedRanges, resolve, resolve_bound
 from seglog.spark.read.planning import pack
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 
 
 def source_of(options: ReadOptions) -> RecordSource:
-    """What the options name: brokers, or log directories."""
-    return DirectorySource(options) if options.client is None else BrokerSource(options.client, options)
+    """What the options name: log directories, brokers, or both."""
+    if options.client is None:
+        return DirectorySource(options)
+    return MountedSource(options.client, options) if options.paths else BrokerSource(options.client, options)
 
 
 class SeglogReader(DataSourceReader):

@@ -41,6 +41,7 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
                 f"schema: column {ours.name} of view {options.view} is {ours.dataType.simpleString()}, not "
                 f"{theirs.dataType.simpleString()}: read it with its own type and cast it"
             )
+    options = _of_one_source(options)
     if options.view == "group-offsets":
         return _GroupReader(schema, options)
     if options.view == "transactions":
@@ -50,6 +51,13 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
         if options.client is None
         else _FetchedBatchReader(schema, options.client, options)
     )
+
+
+def _of_one_source(options: ReadOptions) -> ReadOptions:
+    """With brokers and directories, ``segments`` shows the directories, and the other views show the brokers."""
+    if options.client is None or not options.paths:
+        return options
+    return replace(options, client=None) if options.view == "segments" else replace(options, paths=())
 
 
 class _FetchedBatchReader(DataSourceReader):

@@ -85,7 +85,7 @@ def iter_decoded(
     """
     if on_damage is not None:
         on_damage = _naming(stretch.path, on_damage)
-    chunks = _chunks(fs, stretch, chunk_bytes, on_damage)
+    chunks = iter_chunks(fs, stretch, chunk_bytes, on_damage)
     if stretch.is_checked and stretch.start > 0:
         chunks = _not_replaced(chunks, stretch, wanted.low)
     try:
@@ -114,13 +114,15 @@ def _naming(path: str, on_damage: OnDamage) -> OnDamage:
 def iter_tables(fs: Fs, stretch: FileRange) -> Iterator[BatchTable]:
     """The headers of a range, with verdicts on CRCs; `CorruptBatchError` at bytes that are not a batch."""
     try:
-        for _, _, table in _chunks(fs, stretch, CHUNK_BYTES):
+        for _, _, table in iter_chunks(fs, stretch, CHUNK_BYTES):
             yield table
     except CorruptError as error:
         raise error.at(file=stretch.path) from None
 
 
-def _chunks(fs: Fs, stretch: FileRange, chunk_bytes: int, on_damage: OnDamage | None = None) -> Iterator[Chunk]:
+def iter_chunks(fs: Fs, stretch: FileRange, chunk_bytes: int, on_damage: OnDamage | None = None) -> Iterator[Chunk]:
+    """The whole batches of a range, in parts of about ``chunk_bytes``, with verdicts on CRCs. Raises what
+    `iter_table_batches` raises about the file and about bytes that are not a batch."""
     with closing(fs.open(stretch.path, write=False)) as file:
         size = file.size()
         if stretch.end is not None and size < stretch.end:

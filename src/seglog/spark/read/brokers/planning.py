@@ -53,10 +53,23 @@ def plan(
 
     The number of tasks follows the rules for directories, with estimated sizes.
     """
-    ids = {extent.topic_partition: extent.topic_id for extent in extents}
     shares = [PartitionRange(extent.topic_partition, ranges[extent.topic_partition]) for extent in extents]
     shares = divide(shares, min_partitions=min_partitions, max_records=max_records)
     is_divided = min_partitions is not None or max_records is not None
+    return plan_shares(extents, shares, bytes_per_offset, max_bytes=max_bytes, cores=cores, is_divided=is_divided)
+
+
+def plan_shares(
+    extents: Sequence[BrokerExtent],
+    shares: Sequence[PartitionRange],
+    bytes_per_offset: Mapping[TopicPartition, float],
+    *,
+    max_bytes: int,
+    cores: int | None,
+    is_divided: bool,
+) -> list[FetchRange]:
+    """Divide ``shares`` of partitions among tasks by estimated sizes alone, in their order."""
+    ids = {extent.topic_partition: extent.topic_id for extent in extents}
 
     def size_of(share: PartitionRange) -> int:
         return int(share.offsets.size * bytes_per_offset.get(share.topic_partition, USUAL_BYTES)) + 1

@@ -116,16 +116,29 @@ def plan(
     there are enough tasks for all ``cores`` (None if unknown), as long as each has `WORTH_A_TASK`. Then tasks above
     about ``max_bytes`` are split at batch boundaries. An empty partition has no task.
     """
-    by_partition = {extent.topic_partition: extent for extent in extents}
     shares = [PartitionRange(extent.topic_partition, ranges[extent.topic_partition]) for extent in extents]
     shares = divide(shares, min_partitions=min_partitions, max_records=max_records)
+    asked = min_partitions is not None or max_records is not None
+    return plan_shares(extents, shares, index, max_bytes=max_bytes, cores=cores, is_divided=asked)
+
+
+def plan_shares(
+    extents: Sequence[DirectoryExtent],
+    shares: Sequence[PartitionRange],
+    index: Index,
+    *,
+    max_bytes: int,
+    cores: int | None,
+    is_divided: bool,
+) -> list[ReadRange]:
+    """Divide ``shares`` of partitions among tasks by size alone, in their order; a share without bytes has no task."""
+    by_partition = {extent.topic_partition: extent for extent in extents}
     pieces_of = [spans(by_partition[share.topic_partition], share.offsets, index) for share in shares]
     sizes = [sum(piece.end - piece.start for piece in pieces) for pieces in pieces_of]
     total = sum(sizes)
-    asked = min_partitions is not None or max_records is not None
     tasks: list[ReadRange] = []
     for share, pieces, size in zip(shares, pieces_of, sizes, strict=True):
-        parts = spread(size, total, max_bytes=max_bytes, cores=cores, is_divided=asked)
+        parts = spread(size, total, max_bytes=max_bytes, cores=cores, is_divided=is_divided)
         tasks.extend(
             ReadRange(
                 topic_partition=share.topic_partition,
