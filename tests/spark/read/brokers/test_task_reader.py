@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 
 from seglog.core.errors import DataLossError, RequestFailedError, UnknownTopicError
+from seglog.core.types import TopicPartition as Partition
 from seglog.spark.read.batch_reader import SeglogReader
+from seglog.spark.read.brokers.planning import BrokerExtent, plan
+from seglog.spark.read.brokers.task_reader import fetch_targets
+from seglog.spark.read.planning import pack
+from seglog.spark.read.ranges import OffsetRange
 from seglog.testing import Broker, Cluster, TopicFixture
 from tests import golden
 from tests.broker.python_clients import AdminClient
@@ -99,6 +104,23 @@ def test_small_partitions_share_tasks_and_requests() -> None:
         reader = make_reader({"kafka.bootstrap.servers": many.bootstrap, "subscribe": "many", "parallelism": "2"})
         assert len(list(reader.partitions())) <= 10
         assert len(offsets(reader)) == 900
+
+
+def test_ranges_of_one_partition_in_one_task() -> None:
+    """A large partition is divided, and beside thousands of small ones its ranges may share a task."""
+    partition = Partition("t", 0)
+    extents = [BrokerExtent(topic_partition=partition, log_start=0, log_end=90_000, until=90_000, topic_id=None)]
+    extents += [
+        BrokerExtent(topic_partition=Partition("t", number), log_start=0, log_end=1, until=1, topic_id=None)
+        for number in range(1, 10_000)
+    ]
+    ranges = {one.topic_partition: OffsetRange(0, one.until) for one in extents}
+    planned = plan(extents, ranges, {partition: 500.0}, max_bytes=128 << 20, cores=4)
+    task = pack(planned, max_bytes=128 << 20, cores=4)[0]
+    assert [one.topic_partition for one in task[:2]] == [partition, partition]
+    targets = fetch_targets(task)
+    assert len({one.topic_partition for one in targets}) == len(targets)
+    assert (targets[0].start, targets[0].end) == (0, 90_000)
 
 
 def test_an_empty_topic_and_an_empty_range(broker: Broker) -> None:

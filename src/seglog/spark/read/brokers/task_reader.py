@@ -7,7 +7,7 @@ no record is returned twice. Records that no longer exist raise a `DataLossError
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -42,7 +42,7 @@ def read_ranges(
     Missing records raise `DataLossError`, or are logged with ``failOnDataLoss=false``. A leader that is away for
     ``kafkaConsumer.pollTimeoutMs`` raises `RequestFailedError`.
     """
-    targets = [FetchTarget(one.topic_partition, one.topic_id, *one.offsets, one.size) for one in ranges]
+    targets = fetch_targets(ranges)
     selection = Selection(columns=tuple(schema.names), rows=ROWS, bytes_=BYTES, keys=options.keys)
     fetcher = fetcher_of(cluster, targets, options)
     for fetched in fetcher:
@@ -61,6 +61,19 @@ def read_ranges(
                     yield from spark_batches(decoded.rows, schema)
         except CorruptError as error:
             raise error.at(file=where) from None
+
+
+def fetch_targets(ranges: Iterable[FetchRange]) -> list[FetchTarget]:
+    """A target for each partition. A task has neighbouring ranges of a partition if many small ones share it."""
+    found: list[FetchTarget] = []
+    for one in ranges:
+        (start, end), size = one.offsets, one.size
+        last = found[-1] if found else None
+        if last is not None and (last.topic_partition, last.end) == (one.topic_partition, start):
+            found[-1] = last._replace(end=end, size=last.size + size)
+        else:
+            found.append(FetchTarget(one.topic_partition, one.topic_id, start, end, size))
+    return found
 
 
 def fetcher_of(cluster: ClusterConnections, targets: Sequence[FetchTarget], options: ReadOptions) -> RangeFetcher:
