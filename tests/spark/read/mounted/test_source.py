@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
@@ -9,20 +10,27 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from pyspark_seglog import DefaultSource
 from seglog.records.batch import build_batch, entries, read_header
 from seglog.records.record import decode_records, encode_records
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.mounted.planning import MountedRange, Part, SharedRange
+from seglog.spark.read.stream_reader import SeglogStreamReader
 from seglog.testing import Broker, TopicFixture
 from seglog.testing.directory_copy import copy_directory
+from tests import golden
 from tests.broker.python_clients import AdminClient
 from tests.cases import case
+from tests.kit import interleaved_transactions as interleaved
+from tests.spark.brokers import Brokers
 from tests.spark.logs import batches, make_reader, offsets, rows
 
 COUNT: Final = 1_500
@@ -337,3 +345,145 @@ def without_its_last_record(batch: bytes) -> bytes:
     kept = decode_records(batch, header)[:-1]
     area = encode_records(kept, base_offset=header.base_offset, base_timestamp=header.base_timestamp)
     return bytes(build_batch(header._replace(records_count=len(kept)), area))
+
+
+# Histories of the log
+
+
+def test_a_diverged_follower_is_read_up_to_where_it_diverges(tmp_path: Path) -> None:
+    """A deposed leader has records above the high watermark that the later leader never had, at the same offsets."""
+    replicas = Brokers(tmp_path, count=2)
+    replicas.lead(1, 1)
+    replicas.append(1, 60)
+    replicas.follow(2, 1)
+    replicas.append(1, 60, value=b"only here ")  # 60 to 119, in epoch 1
+    replicas.lead(2, 2)
+    replicas.append(2, 90)  # 60 to 149, in epoch 2
+    replicas.commit(150, 2)
+    replicas.close()
+    with Broker(data_dir=tmp_path / "b2", settings=KEEPS) as broker:
+        options = both(broker, tmp_path / "b1")
+        assert 40 < from_files(make_reader(options)) <= 60
+        assert_same(options)
+        whole = both(broker, f"{tmp_path}/b*")  # of several replicas the one that has the most
+        assert 100 < from_files(make_reader(whole)) < 150
+        assert_same(whole)
+
+
+def test_a_follower_that_only_lags_is_read_to_its_end(tmp_path: Path) -> None:
+    replicas = Brokers(tmp_path, count=2)
+    for epoch in (1, 3, 4):
+        replicas.lead(1, epoch)
+        replicas.append(1, 40)
+    replicas.follow(2, 1)
+    replicas.lead(1, 7)
+    replicas.append(1, 40)
+    replicas.commit(160, 1)
+    replicas.close()
+    with Broker(data_dir=tmp_path / "b1", settings=KEEPS) as broker:
+        options = both(broker, tmp_path / "b2")
+        assert 90 < from_files(make_reader(options)) < 120
+        assert_same(options)
+
+
+@pytest.mark.parametrize("change", ["written", "records deleted"])
+def test_transactions(tmp_path: Path, change: interleaved.Change) -> None:
+    """Interleaved, aborted, and one that stays open, over many segments."""
+    written = interleaved.write(tmp_path / "log", change)
+    with Broker(copy_of=tmp_path / "log", settings=KEEPS) as broker:
+        options = both(broker, tmp_path / "log", subscribe=interleaved.TOPIC)
+        assert_same(options)
+        committed = {**options, "isolationLevel": "read_committed"}
+        assert from_files(make_reader(committed)) > len(written.committed) / 2
+        found = {row[2]: row[6] for row in rows(make_reader(committed))}
+        assert found == written.committed
+        assert_same({**committed, "includeControl": "true"})
+
+
+@pytest.mark.parametrize("start", range(0, 300, 23))
+def test_transactions_from_any_offset(interleaved_broker: tuple[Broker, Path], start: int) -> None:
+    broker, mount = interleaved_broker
+    span = {
+        "startingOffsets": f'{{"{interleaved.TOPIC}": {{"0": {start}}}}}',
+        "endingOffsets": f'{{"{interleaved.TOPIC}": {{"0": {start + 40}}}}}',
+    }
+    options = both(broker, mount, subscribe=interleaved.TOPIC, isolationLevel="read_committed", **span)
+    assert_same(options)
+
+
+@pytest.fixture(scope="module")
+def interleaved_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Path]]:
+    path = tmp_path_factory.mktemp("interleaved") / "log"
+    interleaved.write(path, "written")
+    with Broker(copy_of=path, settings=KEEPS) as broker:
+        yield broker, path
+
+
+def test_a_mount_without_a_snapshot_of_transactions(tmp_path: Path) -> None:
+    interleaved.write(tmp_path / "log", "written")
+    with Broker(copy_of=tmp_path / "log", settings=KEEPS) as broker:
+        for snapshot in (tmp_path / "log").glob("*/*.snapshot"):
+            snapshot.unlink()
+        options = both(broker, tmp_path / "log", subscribe=interleaved.TOPIC, isolationLevel="read_committed")
+        assert_refused(options, "it has no snapshot of its transactions")
+
+
+def test_a_directory_of_kafka(tmp_path: Path) -> None:
+    """All codecs, headers, transactions, leader epochs, compacted and deleted offsets, as Kafka 4.3 wrote them."""
+    directory = golden.log_dir(golden.unpack(tmp_path, "4.3.0"))
+    with Broker(copy_of=directory, settings=KEEPS) as broker:
+        options = both(broker, directory)
+        del options["subscribe"]
+        assert from_files(make_reader(options)) > 1_000
+        assert_same(options)
+        assert_same({**options, "isolationLevel": "read_committed"})
+
+
+def test_a_directory_of_a_kafka_without_topic_ids(tmp_path: Path) -> None:
+    directory = golden.log_dir(golden.unpack(tmp_path, "2.8.2"))
+    with Broker(copy_of=directory, settings=KEEPS) as broker:
+        options = both(broker, directory)
+        del options["subscribe"]
+        assert_refused(options, "it has no topic id")
+
+
+# Streams and views
+
+
+def test_a_stream_moves_between_both_and_brokers(broker: Broker) -> None:
+    options = both(broker, startingOffsets="earliest", columns="partition, offset")
+    found: list[tuple[int, int]] = []
+    position: dict[str, Any] | None = None
+    for number in range(5):
+        source = DefaultSource(options if number % 2 else fetched(options))
+        stream = source.streamReader(source.schema())
+        assert isinstance(stream, SeglogStreamReader)
+        start = stream.initialOffset() if position is None else position
+        end = stream.latestOffset(start, ReadMaxRows(COUNT // 4))
+        if end == start:  # the first batch pins the start
+            end = stream.latestOffset(start, ReadMaxRows(COUNT // 4))
+        tasks = stream.partitions(start, end)
+        assert (number % 2 == 1) == any(isinstance(part, MountedRange) for part in _parts_if_shared(tasks))
+        for task in tasks:
+            for batch in stream.read(task):
+                assert isinstance(batch, pa.RecordBatch)
+                found += [(row["partition"], row["offset"]) for row in batch.to_pylist()]
+        position = json.loads(json.dumps(end))
+    assert sorted(found) == [(partition, offset) for partition in range(3) for offset in range(COUNT // 3)]
+
+
+def _parts_if_shared(tasks: Sequence[Any]) -> list[Part]:
+    return parts_of([task for task in tasks if isinstance(task.value[0], SharedRange)])
+
+
+def test_views(broker: Broker) -> None:
+    def view(options: dict[str, str], name: str) -> list[dict[str, Any]]:
+        source = DefaultSource({**options, "view": name})
+        reader = source.reader(source.schema())
+        found = (batch for task in reader.partitions() for batch in reader.read(task))
+        return [row for batch in found if isinstance(batch, pa.RecordBatch) for row in batch.to_pylist()]
+
+    options = both(broker)
+    assert view(options, "batches") == view(fetched(options), "batches")
+    with pytest.warns(UserWarning, match="is in use"):
+        assert len(view(options, "segments")) > 6
