@@ -6,7 +6,16 @@ from typing import Any
 from pyarrow import Schema, Table
 
 class ParquetWriter:
-    def __init__(self, where: Any, schema: Schema, *, compression: str = ...) -> None: ...
+    def __init__(
+        self,
+        where: Any,
+        schema: Schema,
+        *,
+        compression: str = ...,
+        use_dictionary: list[str] = ...,
+        write_page_index: bool = ...,
+        store_schema: bool = ...,
+    ) -> None: ...
     def write_table(self, table: Table, row_group_size: int | None = ...) -> None: ...
     def close(self) -> None: ...
 

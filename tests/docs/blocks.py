@@ -116,7 +116,7 @@ class Reader:
         if command.line.startswith("seglog ") and not _SHELL.search(_QUOTED.sub("", command.line)):
             self._capture.readouterr()
             words = shlex.split(command.line)[1:]
-            if words[0] == "spark":  # the JVM stays in the directory in which it was started
+            if words[0] == "spark" and words[1] != "table":  # the JVM stays in the directory in which it was started
                 words = [str(self._directory / word) if (self._directory / word).exists() else word for word in words]
             code = main(words)
             out, err = self._capture.readouterr()

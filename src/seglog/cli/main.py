@@ -115,6 +115,7 @@ SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "compact": Command("spark.compact", "Keep the last record of each key, one partition on all cores."),
     "diff": Command("spark.diff", "Compare two replicas, or a source and its copy, record by record."),
     "export": Command("spark.export", "Write the new records of topics as Parquet, exactly once."),
+    "table": Command("spark.table", "Keep topics as Iceberg tables that Spark reads without a JAR."),
 }
 
 TRANSACTIONS_COMMANDS: Final[Mapping[str, Command]] = {

@@ -260,6 +260,14 @@ class DamagedPartitionError(SeglogError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class UnknownTableError(SeglogError):
+    """There is no table at a path, or it is none of ours."""
+
+
+class TableInUseError(SeglogError):
+    """Another job writes to the table, or has changed it first. Nothing was added, and a later run adds it."""
+
+
 class AdoptError(SeglogError):
     """The staged files of a job cannot be adopted; the message says why. No record of the job becomes visible."""
 

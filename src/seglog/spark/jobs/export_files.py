@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglog.core.errors import InvalidRecordError
-from seglog.core.fs import File, Fs
-from seglog.core.types import Buffer
+from seglog.core.file_sink import FileSink
+from seglog.core.fs import Fs
 from seglog.core.utf8 import decode_utf8
 from seglog.spark.jobs.export_state import StagedFile
 
@@ -31,43 +31,6 @@ _DAY: Final = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, in days since 1970."""
 _NO_DAY: Final = _LAST_DAY + 1
-
-
-class FileSink:
-    """A new file of our file system, as pyarrow writes to it."""
-
-    def __init__(self, fs: Fs, path: str) -> None:
-        self._file: File = fs.open(path, create=True)
-        self.size = 0
-        self.closed = False
-
-    def write(self, data: Buffer) -> int:
-        self._file.pwrite(data, self.size)
-        length = memoryview(data).nbytes
-        self.size += length
-        return length
-
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        """Nothing is buffered here."""
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Sync the file to the disk and close it."""
-        if not self.closed:
-            self.closed = True
-            self._file.fsync()
-            self._file.close()
 
 
 class DayWriter:

@@ -1,0 +1,87 @@
+"""`seglog spark table`: keep topics as Iceberg tables, once or again and again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seglog.cli.options import OptionError, key_values
+from seglog.cli.output import FINE, Out, count, format_size, warn
+from seglog.cli.signals import Termination, note_termination
+from seglog.cli.spark.session import Json, check_paths
+from seglog.core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from seglog.spark.table.building import TableUpdate
+
+_STEP_S = 0.2
+"""How often a wait checks for SIGTERM."""
+
+
+def table(
+    path: Annotated[str, typer.Argument(metavar="DIR", help="A log directory; it may be in use.")],
+    warehouse: Annotated[str, typer.Argument(metavar="WAREHOUSE", help="A directory for tables, new or not.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The topic, which becomes table WAREHOUSE/NAME; repeat the option for more."),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="Run again each SECONDS, until SIGTERM.", show_default="once"),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="startingOffsets, startingTimestamp, failOnDataLoss or replica."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Files to write at a time.", show_default="cores")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Add the new committed records of DIR to Iceberg tables. Each record is added exactly once, even if a run dies.
+    This needs no Spark; `seglog.spark.table` reads the tables in Spark, and pyiceberg elsewhere."""
+    if not topic:
+        raise OptionError("--topic is missing: name the topics to keep as tables")
+    check_paths([path])
+    options = key_values("--option", option)
+    from seglog.spark.table.building import update_table
+
+    with note_termination(wanted=every is not None) as termination:
+        while True:
+            started = SystemClock().monotonic()
+            for name in topic:
+                at = os.path.join(warehouse, name)
+                _show(update_table(path, at, topic=name, options=options, workers=workers), as_json=json)
+            if every is None or not _wait(started + every, termination):
+                return FINE
+
+
+def _wait(until: float, termination: Termination) -> bool:
+    """Wait until that moment of the monotonic clock; False once SIGTERM has come."""
+    clock = SystemClock()
+    while not termination.has_come:
+        left = until - clock.monotonic()
+        if left <= 0:
+            return True
+        clock.sleep(min(left, _STEP_S))
+    return False
+
+
+def _show(done: TableUpdate, *, as_json: bool) -> None:
+    for loss in done.losses:
+        warn(f"seglog: gone: {loss}")
+    with Out() as out:
+        if as_json:
+            out.json(asdict(done))
+        else:
+            out.line(summary(done))
+
+
+def summary(done: TableUpdate) -> str:
+    """The result in one line."""
+    added = f"{count(done.added_records, 'record')} added in {count(done.added_files, 'file')}"
+    has = f"{count(done.records, 'record')}, {count(done.files, 'file')}, {format_size(done.bytes)}"
+    return f"{os.path.basename(done.table)}: {added}; the table has {has}, and is {count(done.behind, 'offset')} behind"

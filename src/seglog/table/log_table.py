@@ -1,0 +1,333 @@
+"""A table of a topic's records: an Iceberg table that knows up to which offset it is.
+
+The current snapshot is the truth. A commit writes the positions, manifests and metadata to the disk, then exchanges one
+row of the catalog: from the metadata that this object has read to the new one. If another job was first, the commit
+raises `TableInUseError`, and nothing was added.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.types import (
+    BinaryType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+from sqlalchemy import event
+
+from seglog.core.errors import (
+    CorruptCheckpointError,
+    LogDirInUseError,
+    TableInUseError,
+    UnknownTableError,
+)
+from seglog.core.fs import Fs, OsFs
+from seglog.table.layout import (
+    LOCK,
+    METADATA,
+    NAMESPACE,
+    TablePath,
+    local_path,
+    location_of,
+    make_directories,
+    table_path,
+)
+from seglog.table.positions import Positions, changes_as_text, decode_positions, encode_positions
+from seglog.table.record_files import FieldIds
+from seglog.table.synced_file_io import SyncedFileIO
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, Transaction
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+
+CATALOG_NAME: Final = "seglog"
+"""The name under which the catalog has its tables: ``SqlCatalog("seglog", uri="sqlite:///warehouse/catalog.db")``."""
+KEPT_SNAPSHOTS: Final = 100
+TOPIC: Final = "seglog.topic"
+TOPIC_ID: Final = "seglog.topic-id"
+POSITIONS: Final = "seglog.positions"
+CHANGED: Final = "seglog.changed"
+_ICEBERG_SCHEMA: Final = Schema(
+    NestedField(1, "key", BinaryType()),
+    NestedField(2, "value", BinaryType()),
+    NestedField(3, "topic", StringType()),
+    NestedField(4, "partition", IntegerType()),
+    NestedField(5, "offset", LongType()),
+    NestedField(6, "timestamp", TimestamptzType()),
+    NestedField(7, "timestampType", IntegerType()),
+    NestedField(
+        8,
+        "headers",
+        ListType(
+            9,
+            StructType(NestedField(10, "key", StringType()), NestedField(11, "value", BinaryType())),
+            element_required=False,
+        ),
+    ),
+)
+_PROPERTIES: Final = {
+    "commit.retry.num-retries": "0",  # pyiceberg's retry would add the files of a job that lost a second time
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "32",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+    "write.metadata.metrics.column.value": "counts",
+    "write.metadata.metrics.column.headers.element.key": "counts",
+    "write.metadata.metrics.column.headers.element.value": "counts",
+}
+
+
+class TableSnapshot(NamedTuple):
+    """One version of a table: its files in the order of their paths, its number of records, its positions."""
+
+    id: int
+    timestamp_ms: int
+    files: tuple[str, ...]
+    records: int
+    size: int
+    positions: Positions
+
+
+class LogTable:
+    """A table that exists. Methods that change it are called by the holder of `locked`."""
+
+    def __init__(self, fs: Fs, path: TablePath, catalog: SqlCatalog, table: Table) -> None:
+        self._fs = fs
+        self._catalog = catalog
+        self._table = table
+        self.path = path
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, fs: Fs | None = None) -> LogTable:
+        """The table ``warehouse/flights``. Raises `UnknownTableError`."""
+        fs, where = fs or OsFs(), table_path(path)
+        if not fs.exists(where.catalog):
+            raise UnknownTableError(f"there is no table {where.root}: {where.warehouse} is not a warehouse")
+        catalog = _catalog(where)
+        try:
+            return cls(fs, where, catalog, catalog.load_table(where.identifier))
+        except NoSuchTableError:
+            catalog.close()
+            raise UnknownTableError(f"there is no table {where.name!r} in {where.warehouse}") from None
+
+    @classmethod
+    def open_or_create(cls, path: str | os.PathLike[str], *, fs: Fs | None = None) -> LogTable:
+        """The table at ``path``, which is created, with its warehouse, if it does not exist."""
+        fs, where = fs or OsFs(), table_path(path)
+        for directory in (where.data, where.metadata, where.own):
+            make_directories(fs, directory)
+        catalog = _catalog(where)
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(NAMESPACE)
+        try:
+            table = catalog.load_table(where.identifier)
+        except NoSuchTableError:
+            try:
+                table = catalog.create_table(
+                    where.identifier, _ICEBERG_SCHEMA, location=where.location, properties=_PROPERTIES
+                )
+            except TableAlreadyExistsError:  # another job was first
+                table = catalog.load_table(where.identifier)
+        fs.fsync_dir(where.warehouse)
+        return cls(fs, where, catalog, table)
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def __enter__(self) -> LogTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Reading
+
+    @property
+    def iceberg(self) -> Table:
+        """pyiceberg's object for the table as it was read last."""
+        return self._table
+
+    @property
+    def field_ids(self) -> FieldIds:
+        schema = self._table.schema()
+        return {schema.find_column_name(number) or "": number for number in schema.field_ids}
+
+    def refresh(self) -> None:
+        """Read the current metadata."""
+        self._table.refresh()
+
+    def snapshot(self) -> TableSnapshot | None:
+        """The current snapshot as it was read last; None before the first commit."""
+        current = self._table.current_snapshot()
+        if current is None:
+            return None
+        files = self.data_files()
+        return TableSnapshot(
+            id=current.snapshot_id,
+            timestamp_ms=current.timestamp_ms,
+            files=tuple(sorted(local_path(one.file_path) for one in files)),
+            records=sum(one.record_count for one in files),
+            size=sum(one.file_size_in_bytes for one in files),
+            positions=self.positions() or Positions(topic=self.path.name),
+        )
+
+    def positions(self) -> Positions | None:
+        """Up to which offset the current snapshot is; None before the first commit.
+
+        A snapshot of another program, such as a deletion of rows, has the positions of the one before it.
+        """
+        for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
+            name = _property(snapshot, POSITIONS)
+            if name is not None:
+                path = os.path.join(self.path.root, name)
+                return decode_positions(self._fs.read(path), path)
+        if self._table.current_snapshot() is not None:
+            raise CorruptCheckpointError(
+                "no kept snapshot says up to which offset the table is: it was not made by seglog", file=self.path.root
+            )
+        return None
+
+    def data_files(self) -> list[DataFile]:
+        """The files of the current snapshot."""
+        current = self._table.current_snapshot()
+        return [] if current is None else list(_live_files(self._table, current))
+
+    def named_files(self) -> set[str]:
+        """The paths of all files that a kept snapshot or the metadata names."""
+        metadata = self._table.metadata
+        named = {self._table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
+        manifests = set()
+        for snapshot in metadata.snapshots:
+            named.add(snapshot.manifest_list)
+            positions = _property(snapshot, POSITIONS)
+            if positions is not None:
+                named.add(os.path.join(self.path.root, positions))
+            manifests.update(snapshot.manifests(self._table.io))
+        for manifest in manifests:
+            named.add(manifest.manifest_path)
+            for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True):
+                named.add(entry.data_file.file_path)
+        return {local_path(name) for name in named}
+
+    # Changing
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the table's lock, and read the current metadata. Raises `TableInUseError` if another job has it."""
+        try:
+            lock = self._fs.lock(os.path.join(self.path.own, LOCK))
+        except LogDirInUseError:
+            raise TableInUseError(f"another job writes to the table {self.path.root}") from None
+        try:
+            self.refresh()
+            yield
+        finally:
+            lock.release()
+
+    def append(self, files: Sequence[str], positions: Positions, starts: Mapping[int, int]) -> None:
+        """Commit new ``files`` and the ``positions`` that they lead to. ``starts``: where each changed partition began.
+
+        The files are on the disk, their directory's entries are not yet. Raises `TableInUseError`.
+        """
+        name = f"{METADATA}/positions-{uuid.uuid4().hex}.json"
+        self._fs.fsync_dir(self.path.data)
+        self._fs.write(os.path.join(self.path.root, name), encode_positions(positions))
+        self._fs.fsync_dir(self.path.metadata)
+        properties = {TOPIC: positions.topic, POSITIONS: name, CHANGED: changes_as_text(starts, positions)}
+        if positions.topic_id is not None:
+            properties[TOPIC_ID] = positions.topic_id
+        with self._committing() as transaction, transaction.update_snapshot(properties).merge_append() as append:
+            for one in self._described(files):
+                append.append_data_file(one)
+
+    def rewrite(self, old: Sequence[DataFile], files: Sequence[str]) -> None:
+        """Commit that ``files`` take the place of ``old``: the same records. Raises `TableInUseError`."""
+        self._fs.fsync_dir(self.path.data)
+        current = self._table.current_snapshot()
+        properties = {key: value for key in (TOPIC, TOPIC_ID, POSITIONS) if (value := _property(current, key))}
+        with self._committing() as transaction, transaction.update_snapshot(properties).overwrite() as overwrite:
+            for one in old:
+                overwrite.delete_data_file(one)
+            for one in self._described(files):
+                overwrite.append_data_file(one)
+
+    def _described(self, files: Sequence[str]) -> Iterator[DataFile]:
+        """Files as a manifest has them, with the statistics in their footers."""
+        for path in files:
+            yield parquet_file_to_data_file(self._table.io, self._table.metadata, location_of(path))
+
+    @contextmanager
+    def _committing(self) -> Iterator[Transaction]:
+        """A transaction that also lets old snapshots go."""
+        transaction = self._table.transaction()
+        try:
+            yield transaction
+            old = _oldest(self._table)
+            if old:
+                ExpireSnapshots(transaction).by_ids(old).commit()
+            transaction.commit_transaction()
+        except (CommitFailedException, ValidationException) as error:
+            raise TableInUseError(
+                f"another job has changed the table {self.path.root} first; nothing was added: {error}"
+            ) from error
+
+
+def _oldest(table: Table) -> list[int]:
+    """The snapshots that are too many, without those that a branch or a tag names."""
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    snapshots = sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0)
+    return [one.snapshot_id for one in snapshots[: -(KEPT_SNAPSHOTS - 1)] if one.snapshot_id not in named]
+
+
+def _property(snapshot: Snapshot | None, name: str) -> str | None:
+    if snapshot is None or snapshot.summary is None:
+        return None
+    return snapshot.summary.additional_properties.get(name)
+
+
+def _live_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
+    for manifest in snapshot.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            yield entry.data_file
+
+
+def _catalog(where: TablePath) -> SqlCatalog:
+    catalog = SqlCatalog(
+        CATALOG_NAME,
+        uri=f"sqlite:///{where.catalog}",
+        warehouse=location_of(where.warehouse),
+        **{"py-io-impl": f"{SyncedFileIO.__module__}.{SyncedFileIO.__name__}"},
+    )
+    event.listen(catalog.engine, "connect", _durable)
+    catalog.engine.dispose()  # the connection that made the tables
+    return catalog
+
+
+def _durable(connection: DBAPIConnection, _record: object) -> None:
+    """Sync the directory when the journal is deleted, too: a journal that a power cut brings back undoes the commit."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=EXTRA")
+    cursor.close()

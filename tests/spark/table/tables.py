@@ -1,0 +1,58 @@
+"""Logs to make tables of, and what a table has, to compare it with `seglog.scan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import seglog
+from seglog.records.columns import COLUMNS, SCHEMA
+from seglog.records.record import NewRecord
+from seglog.storage.directory.log_dir import LogDir
+from seglog.table.log_table import LogTable
+
+SMALL = {"internal.segment.bytes": 4_000, "segment.index.bytes": 600, "index.interval.bytes": 300, "retention.ms": -1}
+TIME_MS = 1_357_034_400_000
+
+
+def flights(first: int, count: int) -> list[NewRecord]:
+    """Records with each kind of null, and some with headers."""
+    return [
+        NewRecord(
+            b"flight %d" % at if at % 7 else None,
+            b"N%d" % (at % 5) if at % 3 else None,
+            TIME_MS + at,
+            (("from", b"EWR"), ("to", None)) if at % 4 == 0 else (),
+        )
+        for at in range(first, first + count)
+    ]
+
+
+def append(path: Path, records: Iterable[NewRecord], *, partition: int = 0, partitions: int = 2) -> None:
+    with LogDir.open(path) as directory:
+        if "flights" not in directory.topics():
+            directory.create_topic("flights", partitions, SMALL)
+        log, left = directory.log("flights", partition), list(records)
+        for at in range(0, len(left), 20):
+            log.append_records(left[at : at + 20])
+
+
+def scanned(path: Path, topic: str = "flights") -> pa.Table:
+    """The committed records of a log, by partition and offset."""
+    return _sorted(seglog.scan(path, topics=topic, isolation_level="read_committed").read_all())
+
+
+def stored(table: Path) -> pa.Table:
+    """The records in the files of a table's snapshot, by partition and offset, twice if they are there twice."""
+    with LogTable.open(table) as opened:
+        snapshot = opened.snapshot()
+    if snapshot is None or not snapshot.files:
+        return SCHEMA.empty_table()
+    return _sorted(pa.concat_tables([pq.read_table(file, columns=list(COLUMNS)) for file in snapshot.files]))
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    return rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
