@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from seglog.spark.runtime.session import get_spark as get_spark
     from seglog.spark.views.latest.frames import latest as latest
     from seglog.spark.views.latest.frames import split_keys as split_keys
+    from seglog.spark.tables.frame import table as table
     from seglog.spark.write.frames import batch_writer as batch_writer
     from seglog.spark.write.frames import by_partition as by_partition
     from seglog.spark.write.frames import log_columns as log_columns
@@ -27,6 +28,7 @@ __all__ = [
     "latest",
     "log_columns",
     "split_keys",
+    "table",
     "to_log",
 ]
 
@@ -38,6 +40,7 @@ _HOMES: Final = {
     "latest": "seglog.spark.views.latest.frames",
     "log_columns": "seglog.spark.write.frames",
     "split_keys": "seglog.spark.views.latest.frames",
+    "table": "seglog.spark.tables.frame",
     "to_log": "seglog.spark.write.frames",
 }
 """The module of each name. All but that of `get_spark`, which checks this itself, need PySpark to be imported."""

@@ -71,11 +71,9 @@ def table_path(path: str | os.PathLike[str]) -> TablePath:
     if "://" in text:
         raise InvalidConfigError(f"{text}: a warehouse is a directory; object stores are not supported yet")
     warehouse, name = os.path.split(os.path.abspath(os.path.expanduser(text)))
-    for character in "#?%":
+    for character in "#?%*[]{}\\":
         if character in warehouse:
-            raise InvalidConfigError(
-                f"{warehouse}: a warehouse cannot have {character!r} in its path, which becomes a URI"
-            )
+            raise InvalidConfigError(f"{warehouse}: a warehouse cannot have {character!r} in its path")
     return TablePath(warehouse, name)
 
 

@@ -179,36 +179,41 @@ class LogTable:
         """Read the current metadata."""
         self._table.refresh()
 
-    def snapshot(self) -> TableSnapshot | None:
-        """The current snapshot as it was read last; None before the first commit."""
-        current = self._table.current_snapshot()
+    def snapshot(self, number: int | None = None) -> TableSnapshot | None:
+        """The current snapshot as it was read last, or the one with that id; None before the first commit.
+
+        Raises `UnknownTableError` for a snapshot that is not kept.
+        """
+        current = self._table.current_snapshot() if number is None else self._table.snapshot_by_id(number)
         if current is None:
+            if number is not None:
+                raise UnknownTableError(f"the table {self.path.root} has no snapshot {number} now")
             return None
-        files = self.data_files()
+        files = list(_live_files(self._table, current))
         return TableSnapshot(
             id=current.snapshot_id,
             timestamp_ms=current.timestamp_ms,
             files=tuple(sorted(local_path(one.file_path) for one in files)),
             records=sum(one.record_count for one in files),
             size=sum(one.file_size_in_bytes for one in files),
-            positions=self.positions() or Positions(topic=self.path.name),
+            positions=self._positions_at(current),
         )
 
     def positions(self) -> Positions | None:
-        """Up to which offset the current snapshot is; None before the first commit.
+        """Up to which offset the current snapshot is; None before the first commit."""
+        current = self._table.current_snapshot()
+        return None if current is None else self._positions_at(current)
 
-        A snapshot of another program, such as a deletion of rows, has the positions of the one before it.
-        """
-        for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
-            name = _property(snapshot, POSITIONS)
+    def _positions_at(self, snapshot: Snapshot) -> Positions:
+        """A snapshot of another program, such as a deletion of rows, has the positions of the one before it."""
+        for one in ancestors_of(snapshot, self._table.metadata):
+            name = _property(one, POSITIONS)
             if name is not None:
                 path = os.path.join(self.path.root, name)
                 return decode_positions(self._fs.read(path), path)
-        if self._table.current_snapshot() is not None:
-            raise CorruptCheckpointError(
-                "no kept snapshot says up to which offset the table is: it was not made by seglog", file=self.path.root
-            )
-        return None
+        raise CorruptCheckpointError(
+            "no kept snapshot says up to which offset the table is: it was not made by seglog", file=self.path.root
+        )
 
     def data_files(self) -> list[DataFile]:
         """The files of the current snapshot."""

@@ -11,18 +11,18 @@ import typer
 from seglog.cli.options import OptionError, key_values
 from seglog.cli.output import FINE, Out, count, format_size, warn
 from seglog.cli.signals import Termination, note_termination
-from seglog.cli.spark.session import Json, check_paths
+from seglog.cli.spark.session import Json
 from seglog.core.clock import SystemClock
 
 if TYPE_CHECKING:
-    from seglog.spark.table.building import TableUpdate
+    from seglog.spark.tables.building import TableUpdate
 
 _STEP_S = 0.2
 """How often a wait checks for SIGTERM."""
 
 
 def table(
-    path: Annotated[str, typer.Argument(metavar="DIR", help="A log directory; it may be in use.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A log directory, perhaps in use; or brokers: host:port.")],
     warehouse: Annotated[str, typer.Argument(metavar="WAREHOUSE", help="A directory for tables, new or not.")],
     topic: Annotated[
         list[str] | None,
@@ -34,27 +34,26 @@ def table(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="startingOffsets, startingTimestamp, failOnDataLoss or replica."),
+        typer.Option(metavar="KEY=VALUE", help="An option of the source: startingOffsets, failOnDataLoss, kafka.* …"),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Files to write at a time.", show_default="cores")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Add the new committed records of DIR to Iceberg tables. Each record is added exactly once, even if a run dies.
+    """Add the new committed records of LOG to Iceberg tables. Each record is added exactly once, even if a run dies.
     This needs no Spark; `seglog.spark.table` reads the tables in Spark, and pyiceberg elsewhere."""
     if not topic:
         raise OptionError("--topic is missing: name the topics to keep as tables")
-    check_paths([path])
     options = key_values("--option", option)
-    from seglog.spark.table.building import update_table
+    from seglog.spark.tables.building import update_table
 
     with note_termination(wanted=every is not None) as termination:
         while True:
             started = SystemClock().monotonic()
             for name in topic:
                 at = os.path.join(warehouse, name)
-                _show(update_table(path, at, topic=name, options=options, workers=workers), as_json=json)
+                _show(update_table(log, at, topic=name, options=options, workers=workers), as_json=json)
             if every is None or not _wait(started + every, termination):
                 return FINE
 

@@ -10,20 +10,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import ReadOptions, parse_options
-from seglog.spark.read.directories.planning import DirectoryExtent, ReadRange
-from seglog.spark.read.directories.source import DirectorySource
 from seglog.spark.read.offsets import resolve_bound
 from seglog.spark.read.ranges import OffsetRange
-from seglog.spark.table.continuation import check_topic, continue_from, rounds, share_files
-from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
-from seglog.storage.log.epochs import LeaderEpochs
+from seglog.spark.tables.continuation import check_topic, continue_from, rounds, share_files
+from seglog.spark.tables.log_survey import Log, LogState, committed_records, source_of, survey_log
 from seglog.table.positions import Position, Positions
 
 if TYPE_CHECKING:
@@ -36,7 +33,7 @@ _OPTIONS: Final = {
     name.lower(): name
     for name in ("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "failOnDataLoss", "replica")
 }
-"""The source's options that a table takes. The start counts for partitions that the table does not have yet."""
+"""The source's options that a table takes, besides ``kafka.*``. The start counts for new partitions."""
 FILE_BYTES: Final = 256 << 20
 """Bytes of log that become one file, about."""
 ROUND_BYTES: Final = 4 << 30
@@ -67,7 +64,7 @@ class TableUpdate:
 
 
 def update_table(
-    path: str | os.PathLike[str],
+    log: Log,
     table: str | os.PathLike[str],
     *,
     topic: str,
@@ -76,8 +73,9 @@ def update_table(
 ) -> TableUpdate:
     """Add the committed records of ``topic`` that ``table`` does not have. It is created if need be.
 
-    ``path`` is a log directory, which may be in use, or several of one cluster, separated by commas. ``table`` is
-    ``warehouse/name``. ``workers`` threads write files, by default one for each core.
+    ``log`` is a log directory, which may be in use, or several of one cluster, separated by commas; or brokers, as in
+    ``host:9092``. ``table`` is ``warehouse/name``. ``workers`` threads write files, by default one for each
+    core; through brokers there is one.
 
     Raises `DataLossError` if the log no longer has the records that follow the table's, `TableInUseError` if another
     job changes the table, `InvalidConfigError` if it is of another topic, and errors of reading.
@@ -85,24 +83,17 @@ def update_table(
     require("pyiceberg.catalog.sql", "table", purpose="a table")
     from seglog.table.log_table import LogTable
 
-    source = _read_options(path, topic, options or {})
+    source = _read_options(log, topic, options or {})
     with LogTable.open_or_create(table) as opened, opened.locked():
         return _Run(OsFs(), opened, source, topic, workers or os.cpu_count() or 1).run()
 
 
-def _read_options(path: str | os.PathLike[str], topic: str, options: Mapping[str, str]) -> ReadOptions:
+def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptions:
     for name in options:
-        if name.lower() not in _OPTIONS:
-            raise InvalidConfigError(f"a table does not take option {name}; it takes {', '.join(_OPTIONS.values())}")
-    return parse_options(
-        {
-            **options,
-            "path": os.fspath(path),
-            "subscribe": topic,
-            "isolationLevel": "read_committed",
-            "maxBytesPerPartition": str(FILE_BYTES),
-        }
-    )
+        if name.lower() not in _OPTIONS and not name.lower().startswith("kafka."):
+            taken = ", ".join([*_OPTIONS.values(), "kafka.*"])
+            raise InvalidConfigError(f"a table does not take option {name}; it takes {taken}")
+    return parse_options({**options, **committed_records(log, topic), "maxBytesPerPartition": str(FILE_BYTES)})
 
 
 class _Run:
@@ -112,28 +103,23 @@ class _Run:
         self._fs = fs
         self._table = table
         self._options = options
-        self._source = DirectorySource(options)
+        self._source = source_of(options)
         self._topic = topic
-        self._workers = workers
+        self._workers = 1 if options.client is not None else workers  # a connection to a broker is for one thread
 
     def run(self) -> TableUpdate:
-        survey = self._source.survey()
-        extents = survey.extents
-        topic_id = _topic_id(self._fs, extents)
-        before = self._table.positions() or Positions(topic=self._topic, topic_id=topic_id)
-        check_topic(before, self._topic, topic_id)
-        epochs = _read_epochs(self._fs, extents, before)
+        known = self._table.positions()
+        log = survey_log(self._source, known)
+        before = known or Positions(topic=self._topic, topic_id=log.topic_id)
+        check_topic(before, self._topic, log.topic_id)
         found = continue_from(
             before,
-            extents,
-            resolve_bound("starting", extents, self._options.starting, self._source.find_by_time),
-            {
-                number: epochs[number].epoch_for_offset(position.upto - 1)
-                for number, position in before.partitions.items()
-            },
+            log.extents,
+            resolve_bound("starting", log.extents, self._options.starting, self._source.find_by_time),
+            log.epochs_before(before),
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        written, commits, positions = self._add(before, extents, found.ranges, epochs)
+        written, commits, positions = self._add(before, log, found.ranges)
         after = self._table.snapshot()
         return TableUpdate(
             table=self._table.path.root,
@@ -146,20 +132,16 @@ class _Run:
             files=0 if after is None else len(after.files),
             bytes=0 if after is None else after.size,
             partitions=len(positions.partitions),
-            behind=sum(extent.log_end - found.ranges[extent.topic_partition].end for extent in extents),
+            behind=sum(one.log_end - found.ranges[one.topic_partition].end for one in log.extents),
             losses=tuple(found.losses),
-            notes=tuple(survey.notes),
+            notes=tuple(log.notes),
         )
 
     def _add(
-        self,
-        before: Positions,
-        extents: Sequence[DirectoryExtent],
-        ranges: Mapping[TopicPartition, OffsetRange],
-        epochs: Mapping[int, LeaderEpochs],
+        self, before: Positions, log: LogState, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> tuple[list[WrittenFile], int, Positions]:
         """Write and commit, round by round."""
-        planned = rounds(share_files(self._source.plan(extents, ranges, self._workers)), ROUND_BYTES) or [[]]
+        planned = rounds(share_files(self._source.plan(log.extents, ranges, self._workers)), ROUND_BYTES) or [[]]
         written: list[WrittenFile] = []
         positions, commits = before, 0
         with ThreadPoolExecutor(self._workers, thread_name_prefix="seglog-table") as pool:
@@ -173,7 +155,7 @@ class _Run:
                     known = positions.partitions.get(name.partition)
                     if known is None or known.upto != end:
                         starts[name.partition] = ranges[name].start if known is None else known.upto
-                        changed[name.partition] = Position(end, epochs[name.partition].epoch_for_offset(end - 1))
+                        changed[name.partition] = Position(end, log.epochs[name.partition].epoch_for_offset(end - 1))
                 if changed:
                     positions = positions.advanced(changed)
                     self._table.append([one.path for one in files], positions, starts)
@@ -181,33 +163,13 @@ class _Run:
                     commits += 1
         return written, commits, positions
 
-    def _write(self, group: Sequence[ReadRange]) -> WrittenFile | None:
+    def _write(self, group: Sequence[Any]) -> WrittenFile | None:
         from seglog.table.record_files import write_records
 
         return write_records(self._fs, self._table.path.data, self._batches(group), self._table.field_ids)
 
-    def _batches(self, group: Sequence[ReadRange]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, group: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         from seglog.records.columns import SCHEMA
 
         for one in group:
             yield from self._source.read((one,), SCHEMA)
-
-
-def _topic_id(fs: Fs, extents: Sequence[DirectoryExtent]) -> str | None:
-    """The id in the partitions' files; None of a topic of an old Kafka, which has none."""
-    for extent in extents:
-        found = read_partition_metadata(fs, extent.directory)
-        if found is not None:
-            return encode_id(found)
-    return None
-
-
-def _read_epochs(fs: Fs, extents: Sequence[DirectoryExtent], positions: Positions) -> dict[int, LeaderEpochs]:
-    """The leader epochs of the partitions; nothing is read for those that have not changed since the last run."""
-    epochs = {number: LeaderEpochs() for number in positions.partitions}
-    for extent in extents:
-        number = extent.topic_partition.partition
-        known = positions.partitions.get(number)
-        is_same = known is not None and known.upto == extent.until
-        epochs[number] = LeaderEpochs(() if is_same else read_leader_epochs(fs, extent.directory))
-    return epochs

@@ -15,15 +15,15 @@ import pytest
 
 from seglog.core.errors import DataLossError, InvalidConfigError, TableInUseError, UnknownTopicError
 from seglog.records.record import encode_batch, end_txn_marker
-from seglog.spark.table import building
-from seglog.spark.table.building import update_table
+from seglog.spark.tables import building
+from seglog.spark.tables.building import update_table
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.table.log_table import LogTable
 from tests import golden
 from tests.kafka.jars import KafkaVersion
-from tests.spark.table import killed_runs
-from tests.spark.table.tables import TIME_MS, append, flights, scanned, stored
+from tests.spark.tables import killed_runs
+from tests.spark.tables.tables import TIME_MS, append, flights, scanned, stored
 
 
 def test_each_run_adds_new_records_only(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_run_that_dies_between_rounds_keeps_the_first(tmp_path: Path, monkeypa
     append(log, flights(0, 2000))
     append(log, flights(0, 2000), partition=1)
     monkeypatch.setattr(building, "ROUND_BYTES", 1)
-    monkeypatch.setattr("seglog.spark.table.continuation.WORTH_A_FILE", 1)
+    monkeypatch.setattr("seglog.spark.tables.continuation.WORTH_A_FILE", 1)
     commit, left = LogTable.append, [1]
 
     def dies(self: LogTable, *arguments: Any) -> None:
