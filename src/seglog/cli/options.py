@@ -125,3 +125,14 @@ def read_properties(path: str) -> dict[str, str]:
     from seglog.storage.formats.properties import decode_properties
 
     return {key: one.value for key, one in decode_properties(OsFs().read(path), path).items()}
+
+
+def duration_ms(option: str, text: str) -> int:
+    """A number with a unit, in milliseconds.
+
+    >>> duration_ms("--keep", "30d") == 30 * 86_400_000
+    True
+    """
+    if not (text[:-1].isdecimal() and text[-1] in _UNITS_MS):
+        raise OptionError(f"{option} {text}: give a number and one of {', '.join(_UNITS_MS)}, as in 30d")
+    return int(text[:-1]) * _UNITS_MS[text[-1]]

@@ -268,8 +268,8 @@ class LogTable:
             for one in self._described(files):
                 append.append_data_file(one)
 
-    def rewrite(self, old: Sequence[DataFile], files: Sequence[str]) -> None:
-        """Commit that ``files`` take the place of ``old``: the same records. Raises `TableInUseError`."""
+    def replace(self, old: Sequence[DataFile], files: Sequence[str]) -> None:
+        """Commit that ``files`` take the place of ``old``; the positions stay. Raises `TableInUseError`."""
         self._fs.fsync_dir(self.path.data)
         current = self._table.current_snapshot()
         properties = {key: value for key in (TOPIC, TOPIC_ID, POSITIONS) if (value := _property(current, key))}
@@ -301,10 +301,11 @@ class LogTable:
 
 
 def _oldest(table: Table) -> list[int]:
-    """The snapshots that are too many, without those that a branch or a tag names."""
+    """The snapshots that are too many once there is a new one, without those that a branch or a tag names."""
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     snapshots = sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0)
-    return [one.snapshot_id for one in snapshots[: -(KEPT_SNAPSHOTS - 1)] if one.snapshot_id not in named]
+    too_many = max(len(snapshots) + 1 - KEPT_SNAPSHOTS, 0)
+    return [one.snapshot_id for one in snapshots[:too_many] if one.snapshot_id not in named]
 
 
 def _property(snapshot: Snapshot | None, name: str) -> str | None:

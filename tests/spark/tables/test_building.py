@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from seglog.core.clock import SystemClock
 from seglog.core.errors import DataLossError, InvalidConfigError, TableInUseError, UnknownTopicError
 from seglog.records.record import encode_batch, end_txn_marker
 from seglog.spark.tables import building
-from seglog.spark.tables.building import update_table
+from seglog.spark.tables.building import Retention, update_table
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.table.log_table import LogTable
@@ -237,4 +238,39 @@ def test_a_run_that_dies_between_rounds_keeps_the_first(tmp_path: Path, monkeypa
     assert 0 < stored(table).num_rows < 4000
     done = update_table(log, table, topic="flights")
     assert done.records == 4000
+    assert stored(table).equals(scanned(log))
+
+
+def test_lets_files_go_by_age_or_as_the_log_does(tmp_path: Path) -> None:
+    log, table = tmp_path / "log", tmp_path / "warehouse" / "flights"
+    for number in range(3):  # three files, the first of one partition, the others of both
+        append(log, flights(number * 10, 10))
+        if number:
+            append(log, flights(number * 10, 10), partition=1)
+        update_table(log, table, topic="flights")
+    with LogDir.open(log) as directory:
+        directory.log("flights", 0).delete_records(25)
+        directory.log("flights", 1).delete_records(5)
+    done = update_table(log, table, topic="flights", retention=Retention(as_log=True))
+    assert (done.expired_files, done.records) == (1, 40)  # the second one has records that partition 1 still has
+    with LogDir.open(log) as directory:
+        directory.log("flights", 1).delete_records(10)
+    done = update_table(log, table, topic="flights", retention=Retention(as_log=True))
+    assert (done.expired_files, done.records, done.added_records) == (1, 20, 0)
+    age = SystemClock().now_ms() - TIME_MS
+    assert update_table(log, table, topic="flights", retention=Retention(keep_ms=age + 3_600_000)).expired_files == 0
+    done = update_table(log, table, topic="flights", retention=Retention(keep_ms=age - 3_600_000))
+    assert (done.expired_files, done.records) == (1, 0)
+    append(log, flights(30, 5))
+    assert update_table(log, table, topic="flights").records == 5
+
+
+def test_many_small_runs_leave_few_files(tmp_path: Path) -> None:
+    log, table = tmp_path / "log", tmp_path / "warehouse" / "flights"
+    rewritten = 0
+    for number in range(18):
+        append(log, flights(number, 1))
+        rewritten += update_table(log, table, topic="flights").rewritten_files
+    assert rewritten == 16
+    assert update_table(log, table, topic="flights").files == 3
     assert stored(table).equals(scanned(log))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seglog.cli.options import OptionError, key_values
+from seglog.cli.options import OptionError, duration_ms, key_values
 from seglog.cli.output import FINE, Out, count, format_size, warn
 from seglog.cli.signals import Termination, note_termination
 from seglog.cli.spark.session import Json
@@ -36,6 +36,16 @@ def table(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An option of the source: startingOffsets, failOnDataLoss, kafka.* …"),
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE", help="Let files go whose records are all older, as in 30d.", show_default="for ever"
+        ),
+    ] = None,
+    retain: Annotated[
+        str | None,
+        typer.Option(metavar="log", help="Let files go whose records the log has deleted.", show_default="no"),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Files to write at a time.", show_default="cores")
     ] = None,
@@ -45,15 +55,20 @@ def table(
     This needs no Spark; `seglog.spark.table` reads the tables in Spark, and pyiceberg elsewhere."""
     if not topic:
         raise OptionError("--topic is missing: name the topics to keep as tables")
+    if retain not in (None, "log"):
+        raise OptionError(f"--retain {retain}: it can only be log")
     options = key_values("--option", option)
-    from seglog.spark.tables.building import update_table
+    from seglog.spark.tables.building import Retention, update_table
+
+    retention = Retention(None if keep is None else duration_ms("--keep", keep), retain is not None)
 
     with note_termination(wanted=every is not None) as termination:
         while True:
             started = SystemClock().monotonic()
             for name in topic:
                 at = os.path.join(warehouse, name)
-                _show(update_table(log, at, topic=name, options=options, workers=workers), as_json=json)
+                done = update_table(log, at, topic=name, options=options, workers=workers, retention=retention)
+                _show(done, as_json=json)
             if every is None or not _wait(started + every, termination):
                 return FINE
 
@@ -83,4 +98,6 @@ def summary(done: TableUpdate) -> str:
     """The result in one line."""
     added = f"{count(done.added_records, 'record')} added in {count(done.added_files, 'file')}"
     has = f"{count(done.records, 'record')}, {count(done.files, 'file')}, {format_size(done.bytes)}"
+    if done.expired_files:
+        added += f"; {count(done.expired_files, 'old file')} let go"
     return f"{os.path.basename(done.table)}: {added}; the table has {has}, and is {count(done.behind, 'offset')} behind"

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.fs import Fs, OsFs
@@ -40,10 +41,22 @@ ROUND_BYTES: Final = 4 << 30
 """Bytes of log that are committed at a time: what a job that dies does again."""
 
 
+class Retention(NamedTuple):
+    """Which files of a table go: those whose records all are older than ``keep_ms``, or with ``as_log`` all lie below
+    the log start offset. A file goes as a whole, so some records stay longer."""
+
+    keep_ms: int | None = None
+    as_log: bool = False
+
+
+KEEP_ALL: Final = Retention()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableUpdate:
     """The result of a run: what it added, and what the table has now.
 
+    ``expired_files`` went by `Retention`, ``rewritten_files`` were small, ``deleted_files`` had no snapshot any more.
     ``behind`` is the number of offsets between the table and the end of the log, committed or not. ``losses`` are
     records that retention deleted before they were added; ``notes`` are warnings about the log directory.
     """
@@ -54,6 +67,9 @@ class TableUpdate:
     added_files: int
     added_bytes: int
     commits: int
+    expired_files: int
+    rewritten_files: int
+    deleted_files: int
     records: int
     files: int
     bytes: int
@@ -70,12 +86,14 @@ def update_table(
     topic: str,
     options: Mapping[str, str] | None = None,
     workers: int | None = None,
+    retention: Retention = KEEP_ALL,
 ) -> TableUpdate:
     """Add the committed records of ``topic`` that ``table`` does not have. It is created if need be.
 
     ``log`` is a log directory, which may be in use, or several of one cluster, separated by commas; or brokers, as in
     ``host:9092``. ``table`` is ``warehouse/name``. ``workers`` threads write files, by default one for each
-    core; through brokers there is one.
+    core; through brokers there is one. Small files are rewritten, and files that no snapshot names are deleted after a
+    day (`seglog.table.maintenance`). ``retention``: which records the table lets go.
 
     Raises `DataLossError` if the log no longer has the records that follow the table's, `TableInUseError` if another
     job changes the table, `InvalidConfigError` if it is of another topic, and errors of reading.
@@ -85,7 +103,7 @@ def update_table(
 
     source = _read_options(log, topic, options or {})
     with LogTable.open_or_create(table) as opened, opened.locked():
-        return _Run(OsFs(), opened, source, topic, workers or os.cpu_count() or 1).run()
+        return _Run(OsFs(), opened, source, topic, workers or os.cpu_count() or 1).run(retention)
 
 
 def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptions:
@@ -107,7 +125,9 @@ class _Run:
         self._topic = topic
         self._workers = 1 if options.client is not None else workers  # a connection to a broker is for one thread
 
-    def run(self) -> TableUpdate:
+    def run(self, retention: Retention) -> TableUpdate:
+        from seglog.table.maintenance import maintain
+
         known = self._table.positions()
         log = survey_log(self._source, known)
         before = known or Positions(topic=self._topic, topic_id=log.topic_id)
@@ -120,6 +140,8 @@ class _Run:
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         written, commits, positions = self._add(before, log, found.ranges)
+        expired = self._expire(log, retention)
+        done = maintain(self._fs, self._table, SystemClock())
         after = self._table.snapshot()
         return TableUpdate(
             table=self._table.path.root,
@@ -128,6 +150,9 @@ class _Run:
             added_files=len(written),
             added_bytes=sum(one.size for one in written),
             commits=commits,
+            expired_files=expired,
+            rewritten_files=done.rewritten,
+            deleted_files=done.deleted,
             records=0 if after is None else after.records,
             files=0 if after is None else len(after.files),
             bytes=0 if after is None else after.size,
@@ -162,6 +187,23 @@ class _Run:
                     written += files
                     commits += 1
         return written, commits, positions
+
+    def _expire(self, log: LogState, retention: Retention) -> int:
+        """Let the files go that are past their time. Their number."""
+        if retention == KEEP_ALL:
+            return 0
+        from seglog.table.retention import below, older_than
+
+        files, ids = self._table.data_files(), self._table.field_ids
+        gone = []
+        if retention.keep_ms is not None:
+            gone += older_than(files, ids, SystemClock().now_ms() - retention.keep_ms)
+        if retention.as_log:
+            starts = {extent.topic_partition.partition: extent.log_start for extent in log.extents}
+            gone += [one for one in below(files, ids, starts) if one not in gone]
+        if gone:
+            self._table.replace(gone, [])
+        return len(gone)
 
     def _write(self, group: Sequence[Any]) -> WrittenFile | None:
         from seglog.table.record_files import write_records

@@ -1,0 +1,48 @@
+"""Which files of a table go: a policy of its own, not the log's. A file goes as a whole, like a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import IntegerType, LongType, TimestamptzType
+
+from seglog.table.layout import local_path
+from seglog.table.record_files import FieldIds
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+_MICROS: Final = 1000
+
+
+def older_than(files: Sequence[DataFile], ids: FieldIds, timestamp_ms: int) -> list[DataFile]:
+    """The files whose records all have an earlier timestamp. One without a timestamp keeps its file."""
+    number = ids["timestamp"]
+    return [
+        one
+        for one in files
+        if not (one.null_value_counts or {}).get(number)
+        and (newest := (one.upper_bounds or {}).get(number)) is not None
+        and int(from_bytes(TimestamptzType(), newest)) < timestamp_ms * _MICROS
+    ]
+
+
+def below(files: Sequence[DataFile], ids: FieldIds, log_starts: Mapping[int, int]) -> list[DataFile]:
+    """The files whose records all lie below the log start offset of their partition."""
+    return [one for one in files if _is_below(one, ids, log_starts)]
+
+
+def _is_below(file: DataFile, ids: FieldIds, log_starts: Mapping[int, int]) -> bool:
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    if ids["partition"] not in lower or ids["offset"] not in upper:
+        return False
+    first, last = (int(from_bytes(IntegerType(), bounds[ids["partition"]])) for bounds in (lower, upper))
+    if first == last:
+        return int(from_bytes(LongType(), upper[ids["offset"]])) < log_starts.get(first, 0)
+    rows = pq.read_table(local_path(file.file_path), columns=["partition", "offset"])
+    newest = rows.group_by("partition").aggregate([("offset", "max")])
+    newest_of = {int(row["partition"]): int(row["offset_max"]) for row in newest.to_pylist()}
+    return all(offset < log_starts.get(partition, 0) for partition, offset in newest_of.items())
