@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from seglog.spark.read.lag_listener import LagListener as LagListener
     from seglog.spark.runtime.session import get_spark as get_spark
+    from seglog.spark.tables.frame import table as table
     from seglog.spark.views.latest.frames import latest as latest
     from seglog.spark.views.latest.frames import split_keys as split_keys
-    from seglog.spark.tables.frame import table as table
     from seglog.spark.write.frames import batch_writer as batch_writer
     from seglog.spark.write.frames import by_partition as by_partition
     from seglog.spark.write.frames import log_columns as log_columns
