@@ -22,6 +22,10 @@ class LostError(Exception):
     """No answer: the connection has ended, or it took too long. Whether it was done is not known."""
 
 
+class UnsentError(LostError):
+    """There is no connection: it was not sent."""
+
+
 class Channel(asyncio.Protocol):
     """One connection: requests out, answers in, in the same order."""
 
@@ -92,12 +96,12 @@ class Channel(asyncio.Protocol):
 
 
 async def connect(loop: VirtualLoop, network: Network, address: Address, seconds: float) -> Channel:
-    """Raises `LostError`."""
+    """Raises `UnsentError`."""
     try:
         async with asyncio.timeout(seconds):
             channel = await network.connect(loop, lambda: Channel(loop, loop.name), address)
     except (OSError, TimeoutError) as error:
-        raise LostError from error
+        raise UnsentError from error
     assert isinstance(channel, Channel)
     await asyncio.sleep(0)  # until it is told that it is connected
     return channel

@@ -60,7 +60,7 @@ class Cluster:
         self.offsets_state: PartitionState | None = None
         """Of the partition of the only group."""
         self.internal: dict[tuple[UUID, int], PartitionState] = {}
-        """With transactions: the partitions of the coordinators' topics."""
+        """With ``coordinators``: the partitions of their topics."""
         self.lowered: list[tuple[float, int]] = []
         """To what min.insync.replicas may be set until then."""
         self.entered: dict[VirtualLoop, set[int]] = {}
@@ -131,7 +131,7 @@ class Cluster:
             if value is not None and topic_id == self.topic_id:
                 self.history.written(number, decode_partition(name, value))
                 self.rules.check_candidates(number)
-            elif value is not None and self.scenario.transactions:
+            elif value is not None and self.scenario.coordinators:
                 self.internal[topic_id, number] = decode_partition(name, value)
             elif value is not None and self.scenario.groups:
                 self.offsets_state = decode_partition(name, value)

@@ -45,7 +45,7 @@ class Faults:
         self.mistake_every = random.Random(seed + 4).choice((0, 0, 4_000)) if scenario.operators else 0
         self.install_every = random.Random(seed + 5).choice((0, 0, 0, 0, 0, 0, 0, 3_000))
         self.choose_every = rng.choice((0, 0, 6_000)) if scenario.operators else 0
-        self.coordinators_every = random.Random(seed + 10).choice((0, 1_500, 3_000)) if scenario.transactions else 0
+        self.coordinators_every = random.Random(seed + 10).choice((0, 1_500, 3_000)) if scenario.coordinators else 0
         self.late = random.Random(seed + 12).choice((0.02, 0.05, 0.2))
         """How often a producer aborts its transaction while a part of it is under way."""
         self._flushes = random.Random(seed + 7)

@@ -57,11 +57,16 @@ _SETTINGS: Final = {
     "log.message.timestamp.before.max.ms": str(2**62),
     "log.message.timestamp.after.max.ms": str(2**62),
 }
-_TRANSACTIONS: Final = {
+_COORDINATORS: Final = {
     "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "100",
     "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "1500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.assignment.interval.ms": "300",
 }
 _OPERATIONS: Final = ("pwrite", "truncate", "fsync", "write", "rename", "fsync_dir", "unlink", "mkdir")
 
@@ -295,8 +300,8 @@ def _settings(scenario: Scenario, node_id: int, rng: Random) -> dict[str, str]:
         "replica.fetch.wait.max.ms": rng.choice(("60", "200", "500")),
         "replica.fetch.max.bytes": rng.choice(("1", "300", "4000")),
     }
-    if scenario.transactions:
-        found |= _TRANSACTIONS
+    if scenario.coordinators:
+        found |= _COORDINATORS
         found["transaction.state.log.replication.factor"] = str(min(3, scenario.nodes))
         found["transaction.state.log.min.isr"] = found["min.insync.replicas"] = str(min(2, scenario.nodes))
     if scenario.flushed:

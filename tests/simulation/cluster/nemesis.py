@@ -248,7 +248,10 @@ class Nemesis:
     # Operators, and the power company
 
     def _black_out(self) -> None:
-        """All machines lose their power at once. Unless all is flushed that is more than is promised to survive."""
+        """All machines lose their power at once. Unless all is flushed that is more than is promised to survive; and
+        with a disk that was replaced just before only operators can say who leads."""
+        if not self.cluster.scenario.operators and any(map(self.cluster.is_losing, self.cluster.hosts.values())):
+            return
         self._note("blackout")
         for host in self.cluster.hosts.values():
             if not host.is_in_repair:

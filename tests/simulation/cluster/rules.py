@@ -93,7 +93,7 @@ class Rules:
         assert start <= stable <= high <= end, f"B-9: {host.host}: {number}: {start} {stable} {high} {end}"
         assert log.recovery_point <= end, f"B-9: {host.host}: {number} is flushed up to {log.recovery_point} of {end}"
         assert high <= log.flushed_end, f"flush: {host.host}: {number} shows {high}, and has flushed {log.flushed_end}"
-        if self.cluster.scenario.transactions:
+        if self.cluster.scenario.coordinators:
             self._stable.look(f"{host.host}: {number}", replica.log)
         epoch = replica.leader_epoch
         if epoch != NO_EPOCH:  # else it could not be taken up, on a full disk

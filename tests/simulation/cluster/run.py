@@ -106,14 +106,20 @@ def heal(cluster: Cluster) -> None:
     cluster.server.come_back()
     for link in cluster.network.links():
         link.heal()
+    _install_current_release(cluster)
     for host in cluster.hosts.values():
         host.resume()
-        if not host.formats.low <= cluster.format <= host.formats.high:
-            host.formats = Formats(1, cluster.format)
         host.enlarge()
         if host.failed:
             host.crash(power=False)
         host.begin()
+
+
+def _install_current_release(cluster: Cluster) -> None:
+    """Every broker speaks the cluster's format."""
+    for host in cluster.hosts.values():
+        if not host.formats.low <= cluster.format <= host.formats.high:
+            host.formats = Formats(1, cluster.format)
 
 
 def settle(cluster: Cluster, nemesis: Nemesis | None = None) -> None:
@@ -124,6 +130,7 @@ def settle(cluster: Cluster, nemesis: Nemesis | None = None) -> None:
         if nemesis is not None and cluster.scenario.may_lose and second % 5 == 4:
             nemesis.choose_leaders(also_leaderless=cluster.scenario.operators)
         run_until(cluster.world, cluster.world.now + 1.0)
+        _install_current_release(cluster)  # an operator may have raised the format just then
         if all(_is_settled(cluster, number) for number in range(cluster.scenario.partitions)):
             return
     ends = {number: _ends(cluster, number) for number in range(cluster.scenario.partitions)}

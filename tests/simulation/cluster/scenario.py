@@ -11,7 +11,8 @@ class Scenario(NamedTuple):
 
     ``operators``: disks are emptied, swapped and restored from backups, all machines lose power at once, and somebody
     chooses leaders where there is none. ``flushed``: each append is fsynced, so that no power cut loses anything.
-    ``groups``: consumers commit offsets. ``transactions``: clients are those of `tests.simulation.transactions`.
+    ``groups``: consumers commit offsets. ``coordinators``: clients are those of `tests.simulation.transactions` or
+    `tests.simulation.consumer_groups`, and the topics of their coordinators must lose nothing.
     """
 
     nodes: int = 3
@@ -24,7 +25,7 @@ class Scenario(NamedTuple):
     operators: bool = False
     flushed: bool = False
     groups: bool = False
-    transactions: bool = False
+    coordinators: bool = False
 
     @property
     def may_lose(self) -> bool:

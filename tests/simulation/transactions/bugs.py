@@ -215,7 +215,7 @@ _MOVES = _QUIET | {"coordinators_every": 700}
 _SLOW = _QUIET | {"slow": 0.01}
 _LATE = _QUIET | {"slow": 0.01, "late": 0.4}
 _KILLED = {"crash_every": 1_500}
-_THREE = Scenario(partitions=3, transactions=True)
+_THREE = Scenario(partitions=3, coordinators=True)
 
 BUGS = (
     Bug("KAFKA-17754", _kafka_17754, seed=5, scenario=_THREE, rates=_LATE, is_slow=True),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Iterator
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from seglog.protocol.apis import ApiKey
@@ -18,8 +17,8 @@ from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.records.record import ControlType, parse_control
 from tests.cluster_run.history import FAIL, OK, History, Op, Outcome, Read
-from tests.simulation.cluster.clients import Client, Operators
 from tests.simulation.cluster.contents import TOPIC
+from tests.simulation.cluster.coordinator_clients import CoordinatorClient
 from tests.simulation.transactions.producer import (
     AbortError,
     OverError,
@@ -27,7 +26,7 @@ from tests.simulation.transactions.producer import (
     TransactionalProducer,
     key_of,
 )
-from tests.simulation.wire import Channel, LostError
+from tests.simulation.wire import LostError
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import Cluster
@@ -36,7 +35,6 @@ GROUP: Final = "g"
 INPUTS: Final = (0, 1)
 """The partitions that the group reads; it writes to all others."""
 _IDS: Final = ("a", "b", "c", "d")
-_PATIENCE: Final = (0.3, 1.0, 4.0)
 _TIMEOUTS_MS: Final = (1_500, 3_000, 6_000)
 _SESSION_MS: Final = 1_500
 _UNSTABLE: Final = 88
@@ -45,68 +43,13 @@ _TO_REJOIN: Final = {22, 25, 27}
 _PASSING: Final = {1, 3, 5, 6, 7, 14, 15, 16, 56, 74, 75, 76, 100}
 
 
-class TransactionClient(Client):
-    """One process. ``has_ended``: it has ended what it did since it is not on any more."""
+class TransactionClient(CoordinatorClient):
+    """One process."""
 
     def __init__(self, cluster: Cluster, name: str, history: History) -> None:
-        super().__init__(cluster, "client")
-        self.name = name
-        self.rng = Random(f"{cluster.seed} {name}")
+        super().__init__(cluster, name)
         self.operations = history
-        self.has_ended = False
-        self.doing = "nothing"
-        self._patience = self.rng.choice(_PATIENCE)
-        self._coordinators: dict[tuple[int, str], int] = {}
         self._is_fresh = True
-        self.loop.create_task(self._run())
-
-    async def _run(self) -> None:
-        while self.is_on:
-            try:
-                await self.act()
-            except LostError:
-                await self.pause()
-        self.has_ended = True
-
-    async def act(self) -> None:
-        """One round of what it does."""
-        raise NotImplementedError
-
-    async def pause(self) -> None:
-        await asyncio.sleep(self.rng.choice((0.01, 0.05, 0.2)))
-
-    # Requests
-
-    def give_up(self, channel: Channel) -> None:
-        """Sometimes its end is noticed by nobody: what was sent on it arrives, however late."""
-        if self.rng.random() < 0.5:
-            channel.close()
-
-    async def ask_coordinator(
-        self, kind: int, key: str, api: ApiKey, /, *, version: int | None = None, more: float = 0.0, **contents: Any
-    ) -> Message:
-        """Of a group (0) or a transactional id (1). Raises `LostError`."""
-        node = self._coordinators.get((kind, key))
-        if node is None:
-            found = await self.ask(
-                self.any_host().node_id,
-                ApiKey.FIND_COORDINATOR,
-                patience=self._patience + 2,
-                key_type=kind,
-                coordinator_keys=[key],
-            )
-            one = found.coordinators[0]
-            if one.error_code:
-                raise LostError
-            node = self._coordinators[kind, key] = one.node_id
-        try:
-            answer = await self.ask(node, api, version=version, patience=self._patience + more, **contents)
-        except LostError:
-            self._coordinators.pop((kind, key), None)
-            raise
-        if getattr(answer, "error_code", 0) or self.rng.random() < 0.02:
-            self._coordinators.pop((kind, key), None)
-        return answer
 
     async def produce_in_transaction(
         self, number: int, data: bytes, transactional_id: str, transaction_version: int
@@ -443,28 +386,3 @@ class Finale(TransactionClient):
         self.operations.add(
             Op(client=f"{self.name}-{number}", steps=tuple(reads), outcome=OK, began=self.world.now, is_final=True)
         )
-
-
-class TransactionOperators(Operators):
-    """Coordinators move, too."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
-        every = cluster.faults.coordinators_every
-        if every:
-            self.loop.call_later(1.0 + self.rng.random() * every / 1000, self.every, every / 1000, self._move)
-
-    async def _move(self) -> None:
-        """Replicas in another order, or elsewhere; then the first one is to lead."""
-        topic, number = self.rng.choice(
-            (("__transaction_state", 0), ("__transaction_state", 1), ("__consumer_offsets", 0))
-        )
-        host, nodes = self.any_host().node_id, sorted(self.cluster.hosts)
-        if self.rng.random() < 0.6:
-            replicas = self.rng.sample(nodes, min(3, len(nodes)))
-            topics = [{"name": topic, "partitions": [{"partition_index": number, "replicas": replicas}]}]
-            self.world.note("move", topic, number, replicas)
-            await self.ask(host, ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout=2_000, topics=topics)
-        wanted = [{"topic": topic, "partitions": [number]}]
-        await self.ask(host, ApiKey.ELECT_LEADERS, election_type=0, topic_partitions=wanted, timeout=2_000)
-        self.done["move coordinator"] += 1

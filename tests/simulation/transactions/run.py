@@ -12,6 +12,7 @@ from seglog.replication.replica import Replica
 from tests.cluster_run.history import History
 from tests.cluster_run.transaction_checks import TransactionReport, check_transactions
 from tests.simulation.cluster.cluster import Cluster
+from tests.simulation.cluster.coordinator_clients import CoordinatorOperators
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.nemesis import Nemesis
 from tests.simulation.cluster.run import heal, run_until, settle, unforeseen_errors
@@ -23,7 +24,6 @@ from tests.simulation.transactions.clients import (
     Finale,
     Processor,
     TransactionClient,
-    TransactionOperators,
 )
 from tests.simulation.transactions.producer import key_of
 
@@ -31,6 +31,7 @@ SECONDS: Final = 15
 _BEGINNING_SECONDS: Final = 5
 _ENDING_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.5
+_MOVED: Final = (("__transaction_state", 0), ("__transaction_state", 1), ("__consumer_offsets", 0))
 _KINDS: Final = ((1, 1, 1), (3, 3, 2), (3, 3, 2), (3, 3, 2), (3, 2, 1), (4, 3, 2))
 """Brokers, replicas, min.insync.replicas."""
 
@@ -39,7 +40,7 @@ class Run(NamedTuple):
     """What came of it."""
 
     cluster: Cluster
-    operators: TransactionOperators
+    operators: CoordinatorOperators
     nemesis: Nemesis
     report: TransactionReport
     operations: History
@@ -63,7 +64,7 @@ def draw(seed: int) -> Scenario:
         min_insync=min_insync,
         flush_ms=rng.choice((None, None, 1_000)),
         flushed=rng.random() < 0.3,
-        transactions=True,
+        coordinators=True,
     )
 
 
@@ -84,7 +85,7 @@ def run(
         faults.blackout_every = random.Random(seed + 11).choice((0, 4_000))
     for name, rate in rates.items():
         setattr(faults, name, rate)
-    operators, nemesis = TransactionOperators(cluster), Nemesis(cluster)
+    operators, nemesis = CoordinatorOperators(cluster, _MOVED), Nemesis(cluster)
     clients: list[TransactionClient] = []
     try:
         with unforeseen_errors(cluster.world):

@@ -62,6 +62,16 @@ def test_a_marker_of_the_transaction_before_leaves_the_verification_of_version_2
     assert not log.producers.verifications
 
 
+def test_a_marker_ends_the_verification_that_a_fenced_producer_of_version_2_began() -> None:
+    """Its requests were refused; the one that fenced it speaks version 1, and its marker has its own epoch."""
+    log = Tracked()
+    begin(log, 0, epoch=0, bumps_epoch=True)
+    guard = begin(log, 0, epoch=1)
+    log.mark(marker(0, epoch=1), control(commit=False))
+    with pytest.raises(InvalidTransactionStateError):
+        log.producers.check_verified(NEXT, guard)
+
+
 def test_a_batch_outside_of_transactions_leaves_the_verification() -> None:
     log = Tracked()
     guard = begin(log)

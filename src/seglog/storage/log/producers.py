@@ -223,7 +223,7 @@ class Producers:
         found = self.verifications.get(producer_id)
         if found is None:
             found = begin_verification(epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
-        self.verifications[producer_id] = found = found.joined(epoch, sequence)
+        self.verifications[producer_id] = found = found.joined(epoch, sequence, bumps_epoch=bumps_epoch)
         return found.guard
 
     def check_verified(self, producer: ProducerIdAndEpoch, guard: int | None) -> None:

@@ -31,10 +31,13 @@ class Verification(NamedTuple):
     bumps_epoch: bool
     begun_ms: int
 
-    def joined(self, epoch: int, sequence: int) -> Verification:
-        """With another batch that waits for the coordinator."""
-        if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
-            return self._replace(epoch=epoch, lowest_sequence=sequence)
+    def joined(self, epoch: int, sequence: int, *, bumps_epoch: bool) -> Verification:
+        """With another batch that waits for the coordinator. In a later epoch it may be of another client, which speaks
+        another version; Kafka keeps the first one's, and takes an append that is late by one marker."""
+        if epoch > self.epoch:
+            return self._replace(epoch=epoch, lowest_sequence=sequence, bumps_epoch=bumps_epoch)
+        if epoch == self.epoch and sequence < self.lowest_sequence:
+            return self._replace(lowest_sequence=sequence)
         return self
 
     def ends_with(self, header: BatchHeader) -> bool:
