@@ -1,4 +1,5 @@
-"""A batch read by Spark through a broker: by us, beside its own connector, and from the directory, on the same topics.
+"""A batch read by Spark through a broker: by us, beside its own connector, from the directory, and from broker and
+directory together, on the same topics.
 
 python -m bench spark_brokers
 SEGLOG_BENCH_MB=512 python -m bench spark_brokers
@@ -18,6 +19,8 @@ from bench.sides import Cost, in_turn
 
 _VALUES: Final = (100, 1000)
 _TWO: Final = ("offset", "timestamp")
+_SEGMENT: Final = 16 << 20
+"""Small enough that nearly all records lie in sealed segments."""
 
 
 def main() -> None:
@@ -26,7 +29,7 @@ def main() -> None:
         for value_bytes in _VALUES:
             count = records(value_bytes)
             topic = f"v{value_bytes}"
-            both.create(topic)
+            both.create(topic, segment_bytes=_SEGMENT)
             both.fill(topic, rows(both.spark, count, value_bytes))
             print(f"values of {value_bytes} B, 1 partition, {count:,} records", flush=True)
             _show(count, in_turn(_sides(both, topic), rounds()))
@@ -39,6 +42,7 @@ def _sides(both: Beside, topic: str) -> dict[str, Callable[[], None]]:
         f"connector, minPartitions={CORES}": lambda: both.theirs(topic, minPartitions=CORES),
         "brokers": lambda: both.brokers(topic),
         "directory": lambda: both.ours(topic),
+        "brokers and directory": lambda: both.mounted(topic),
         "connector, two columns": lambda: both.theirs(topic).select(*_TWO),
         "brokers, two columns": lambda: both.brokers(topic, columns=",".join(_TWO)),
     }
@@ -57,6 +61,7 @@ def _show(count: int, costs: dict[str, Cost]) -> None:
         ("all columns", "connector", "brokers", "3x (100 B), 1.7x (1 KB)"),
         ("beside minPartitions", f"connector, minPartitions={CORES}", "brokers", "2x (100 B), 1.4x (1 KB)"),
         ("of the directory source", "directory", "brokers", "0.75x"),
+        ("with a mount, of directory", "directory", "brokers and directory", "nothing"),
         ("two columns", "connector, two columns", "brokers, two columns", "4x"),
     ):
         print(f"  {title:28} {walls[theirs] / walls[ours]:5.2f}x, asked {asked}", flush=True)

@@ -44,8 +44,13 @@ class Beside(NamedTuple):
         reader = self.spark.read.format("seglog").option("kafka.bootstrap.servers", self.node.bootstrap)
         return _with(reader.option("subscribe", topic), options).load()
 
-    def create(self, topic: str, partitions: int = 1) -> None:
-        tools.topics(self.node.bootstrap, "--create", "--topic", topic, "--partitions", str(partitions))
+    def mounted(self, topic: str, **options: object) -> DataFrame:
+        """The topic through the broker, with its directory mounted, by us."""
+        return self.brokers(topic, path=self.node.log_dir, **options)
+
+    def create(self, topic: str, partitions: int = 1, segment_bytes: int = 1 << 30) -> None:
+        config = ("--config", f"segment.bytes={segment_bytes}")
+        tools.topics(self.node.bootstrap, "--create", "--topic", topic, "--partitions", str(partitions), *config)
 
     def fill(self, topic: str, rows: DataFrame, codec: str = "none") -> None:
         """Write ``rows`` (key, value) by the connector, in batches of 16 KiB."""
