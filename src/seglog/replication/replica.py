@@ -43,6 +43,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.loss_evidence import LogEvidence
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.epochs import EpochEnd
+from seglog.storage.log.finished_segment import FinishedSegment
 from seglog.storage.log.log import AppendResult, Log
 from seglog.storage.log.reads import LogSlice, UpTo
 
@@ -397,6 +398,26 @@ class Replica:
         """Append batches as the leader; with ``needs_all`` only if enough replicas are in sync to commit them. Raises
         what `Log.append` raises, `NotLeaderError` and `NotEnoughReplicasError`."""
         progress = self.progress or self._check_leads()
+        if progress.state.is_new or self._is_finishing or self.in_doubt or (needs_all and not progress.has_enough):
+            self._check_may_append(progress, needs_all=needs_all)
+        self.appends += 1
+        appended = self.log.append(
+            records, leader_epoch=self.leader_epoch, origin=origin, transaction_version=transaction_version
+        )
+        self._appended(appended, len(records))
+        return appended
+
+    def append_segment(self, segment: FinishedSegment) -> AppendResult:
+        """Take over a finished segment as the leader, if enough replicas are in sync to commit it. Raises what
+        `Log.append_segment` raises, `NotLeaderError` and `NotEnoughReplicasError`."""
+        self._check_may_append(self._check_leads(), needs_all=True)
+        self.appends += 1
+        appended = self.log.append_segment(segment, self.leader_epoch)
+        if not appended.duplicate:
+            self._appended(appended, segment.size)
+        return appended
+
+    def _check_may_append(self, progress: Progress, *, needs_all: bool) -> None:
         if progress.state.is_new:
             raise NotLeaderError(
                 f"{self.topic_partition} is new: the metadata store has not confirmed yet that its leader may append"
@@ -410,15 +431,11 @@ class Replica:
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has {len(state.isr)} in-sync replicas, and needs {state.needed}"
             )
-        self.appends += 1
-        appended = self.log.append(
-            records, leader_epoch=self.leader_epoch, origin=origin, transaction_version=transaction_version
-        )
+
+    def _appended(self, appended: AppendResult, size: int) -> None:
         self.messages_in += appended.last_offset - appended.first_offset + 1
-        size = len(records)
         self.bytes_in += size
         self._grown(size)
-        return appended
 
     def stop_appending(self) -> None:
         """Append nothing more for clients and coordinators: the broker stops."""

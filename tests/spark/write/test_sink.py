@@ -21,7 +21,7 @@ from seglog.core.types import Buffer
 from seglog.records.partitioner import partition_for_key
 from seglog.spark import batch_writer, by_partition, log_columns, to_log
 from seglog.spark.write.directories.commit_client import CommitClient
-from seglog.spark.write.directories.commit_coordinator import socket_path
+from seglog.storage.directory.owner_socket import socket_path
 from seglog.storage.offline.verify import verify
 from tests.kit.waiting import wait_until
 from tests.spark.write.directories.test_commit_coordinator import all_records, end

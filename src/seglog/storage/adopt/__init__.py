@@ -20,6 +20,7 @@ from seglog.storage.adopt.job_adoption import (
     adopt,
     check_digest,
     collect_orphans,
+    note_broker,
     remove_job,
 )
 from seglog.storage.adopt.staging import StagedPart, StagedSegment, StagingWriter, staged_at
@@ -38,6 +39,7 @@ __all__ = [
     "adopt",
     "check_digest",
     "collect_orphans",
+    "note_broker",
     "read_ledger",
     "remove_job",
     "staged_at",

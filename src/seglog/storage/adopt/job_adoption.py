@@ -23,7 +23,7 @@ from seglog.storage.directory.adoption import (
     stagings,
 )
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.formats.adopt_ledger import Ledger, read_ledger
+from seglog.storage.formats.adopt_ledger import Ledger, read_ledger, write_ledger
 from seglog.storage.formats.adopt_manifest import (
     AdoptItem,
     AdoptManifest,
@@ -88,6 +88,11 @@ def adopt(
             check_digest(ledger, application, version, intake.digest)
             remove_staging(directory.catalog, job)
             return AdoptResult({}, already=True, records=0)
+        if ledger.is_adopted(_through_broker(application), 0):
+            raise AdoptError(
+                f"{application} has written to {directory.path} through its broker, which knows whether version "
+                f"{version} is there: start the broker again"
+            )
         _check_marks(ledger, intake)
         grouped = _by_partition(parts)
         logs = {one: log_of(directory, one, allow_foreign=allow_foreign) for one in grouped}
@@ -112,6 +117,23 @@ def adopt(
             conclude(directory.catalog, manifest, ledger)
         found = {plan.topic_partition: (plan.base, plan.end) for plan in manifest.partitions}
         return AdoptResult(found, already=False, records=sum(end - first for first, end in found.values()))
+
+
+def note_broker(directory: LogDir, application: str) -> int:
+    """Note durably that from now on an application writes through the directory's broker: marks at the broker say
+    which of its versions are there (`docs/decisions/0025`). Returns the last version in the ledger, -1 if there is
+    none."""
+    with directory.changing(), directory.health.guard():
+        ledger = read_ledger(directory.fs, directory.path)
+        note = _through_broker(application)
+        if not ledger.is_adopted(note, 0):
+            ledger.note(note, 0)
+            write_ledger(directory.fs, directory.path, ledger)
+        return ledger.versions.get(application, -1)
+
+
+def _through_broker(application: str) -> str:
+    return f"broker:{application}"
 
 
 def check_digest(ledger: Ledger, application: str, version: int, digest: str) -> None:

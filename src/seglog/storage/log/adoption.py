@@ -13,13 +13,10 @@ from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import File
 from seglog.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from seglog.storage.formats.adopt_manifest import AdoptMode, PartitionPlan, PlacedItem
-from seglog.storage.formats.paths import ADOPT_MANIFEST, INDEX, LOG, TIME_INDEX
-from seglog.storage.log.epochs import LeaderEpochs
+from seglog.storage.formats.paths import ADOPT_MANIFEST
 from seglog.storage.log.log import Log
-from seglog.storage.log.producers import Origin, Producers
+from seglog.storage.log.producers import Origin
 from seglog.storage.log.rebase import runs
-from seglog.storage.log.segment import Segment
-from seglog.storage.log.segment_recovery import rescan
 from seglog.storage.log.segments import segment_at
 
 
@@ -110,27 +107,10 @@ def _is_segment(log: Log, log_dir: str, placed: PlacedItem) -> bool:
 
 
 def _become_segment(log: Log, log_dir: str, plan: PartitionPlan, placed: PlacedItem) -> None:
-    """Give a staged segment the place of the active one, which a roll has just made and which is empty.
-
-    Its ``.log`` is renamed first: then it is there, and an index that a crash leaves behind is made anew.
-    """
-    fs, base = log.fs, placed.base
+    """Give a staged segment the place of the active one, which a roll has just made and which is empty."""
     if log.epochs.latest != plan.epoch:
         log.assign_epoch(plan.epoch)
-    log.flush(base)  # a segment behind a torn one would be cut off with it
-    empty = log.roll()
-    staged = os.path.join(log_dir, placed.item.file).removesuffix(LOG)
-    fs.rename(staged + LOG, empty.paths.log)
-    has_indexes = True
-    for suffix, target in ((INDEX, empty.paths.offset_index), (TIME_INDEX, empty.paths.timeindex)):
-        if fs.exists(staged + suffix):
-            fs.rename(staged + suffix, target)
-        else:
-            has_indexes = False
-    fs.fsync_dir(log.path)
-    segment = Segment(fs, log.path, base, log.segment_config, now_ms=log.clock.now_ms(), active=True)
-    if not has_indexes:
-        rescan(segment, Producers(), LeaderEpochs(), index_interval=log.config.index_interval_bytes)
-        segment.offset_index.make_room()
-        segment.time_index.make_room()
-    log.replace_active(segment, placed.end)
+    log.flush(placed.base)  # a segment behind a torn one would be cut off with it
+    log.roll()
+    log.take_segment(os.path.join(log_dir, placed.item.file), placed.end)
+    log.fs.fsync_dir(log.path)

@@ -6,6 +6,7 @@ immutable tuple of segments, and sizes that grow after the bytes are written.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,8 +32,9 @@ from seglog.storage.log import producer_snapshots, reads, retention
 from seglog.storage.log.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.log.dir_health import Background, DirHealth, Inline
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.log.finished_segment import FinishedSegment
 from seglog.storage.log.manifest import Manifest
-from seglog.storage.log.producers import Producers
+from seglog.storage.log.producers import Producers, ProducerUpdates
 from seglog.storage.log.reader import Isolation, RecordReader
 from seglog.storage.log.reads import FoundOffset, LogSlice, UpTo
 from seglog.storage.log.retention import should_roll
@@ -264,6 +266,37 @@ class Log:
             ]
         return self.append(encode_batch(records, codec=codec, level=level), leader_epoch=leader_epoch)
 
+    def append_segment(self, segment: FinishedSegment, leader_epoch: int) -> AppendResult:
+        """Make a finished file of a transactional producer the next segment, in two renames and without a copy.
+
+        As an append it reaches the page cache only: what a power cut leaves of it, recovery cuts off. If the producer's
+        batches are here already, the answer has the log's last offset and ``duplicate``. Raises a subclass of
+        `AppendError` if the producer may not append them, and `LogDirFullError`: then nothing has changed.
+        """
+        with self.lock:
+            self._check_open()
+            self._health.check_room(self.clock.monotonic())
+            base, start = self.log_end_offset, self.log_start_offset
+            if self.producers.has_sequence(segment.producer, segment.last_sequence):
+                return AppendResult(base - 1, base - 1, NO_TIMESTAMP, NO_TIMESTAMP, start, duplicate=True)
+            first, *last = (
+                header._replace(base_offset=base + header.base_offset) for header in (segment.first, *segment.last)
+            )
+            updates = self.producers.prepare_run(first, last)
+            with self._guard():
+                segment.place(self.fs, base, leader_epoch)
+                if self.epochs.latest != leader_epoch:
+                    self._assign_epoch(leader_epoch, base)
+                self._roll(base)
+                try:
+                    self.take_segment(segment.path, base + segment.records, updates)
+                except OSError as error:  # also of a full disk: the file may have its new name, and nothing knows it
+                    raise OSError(errno.EIO, f"{segment.path} is a part of {self.path} by half: {error}") from error
+                if self.active.size * 2 >= self.config.segment_bytes:
+                    self._roll(self.log_end_offset)  # so that no later start has to check so much
+            end = self.log_end_offset
+            return AppendResult(base, end - 1, segment.max_timestamp, NO_TIMESTAMP, start, duplicate=False)
+
     def _apply(self, plan: AppendPlan) -> None:
         """Do what was decided. Only the disk can refuse now."""
         data, first_offset, last_offset, max_timestamp, batches, updates, epoch_starts, _, clears_epochs = plan
@@ -376,17 +409,25 @@ class Log:
         self.background.submit(lambda: self._flush_rolled(active, base))
         return segment
 
-    def replace_active(self, segment: Segment, end_offset: int) -> None:
-        """Put ``segment``, whose records end at ``end_offset``, in the place of the active one, which is empty.
+    def take_segment(self, staged: str, end_offset: int, updates: ProducerUpdates | None = None) -> None:
+        """Put a finished segment, whose log file is at ``staged`` and whose records end at ``end_offset``, in the place
+        of the active one, which is empty. ``updates`` are the changes to producers that its batches make.
 
         Called with the lock held.
         """
-        self._segments.replace_active(segment)
+        self._segments.fill_active(staged)
         self.log_end_offset = end_offset
+        needs_flush = self.needs_flush
         if self.hw_follows_end:
-            self.high_watermark = end_offset
+            is_held_back = needs_flush and self._defers_flushes
+            self.high_watermark = max(self.high_watermark, self.recovery_point) if is_held_back else end_offset
+        if updates is not None:
+            self.producers.apply(updates)
         self.producers.reflect(end_offset)
         self.refresh_stable_offset()
+        self._wake()
+        if needs_flush and not self._defers_flushes:
+            self.flush()
 
     def reconfigure(self, config: LogConfig) -> None:
         with self.lock:

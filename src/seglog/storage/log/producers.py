@@ -171,6 +171,22 @@ class Producers:
             return None
         return ProducerUpdates(entries, tuple(started), tuple(completed), tuple(verified))
 
+    def prepare_run(self, first: BatchHeader, last: Sequence[BatchHeader]) -> ProducerUpdates:
+        """`prepare` for batches of one transactional producer whose sequences are known to be consecutive, from
+        ``first`` to the ``last`` ones. Only the first must be checked, and only the last ones are remembered."""
+        updates = self.prepare((first,), Origin.CLIENT)
+        assert updates is not None
+        entry = updates.entries[first.producer_id]
+        for header in last:
+            if header.base_offset != first.base_offset:
+                entry = add_batch(entry, header, Origin.REPLICATION)
+        return updates._replace(entries={first.producer_id: entry})
+
+    def has_sequence(self, producer: ProducerIdAndEpoch, sequence: int) -> bool:
+        """Whether the producer's batches up to this sequence are here. Sequences must not have wrapped."""
+        entry = self.entries.get(producer.producer_id)
+        return entry is not None and entry.epoch == producer.epoch and entry.last_sequence >= sequence
+
     def apply(self, updates: ProducerUpdates) -> tuple[CompletedTxn, ...]:
         """Make it so, after the batches are in the log. Returns the transactions that are to be given to `complete`."""
         self._enter(

@@ -14,12 +14,15 @@ from seglog.core.config import LogConfig
 from seglog.core.errors import LogClosedError
 from seglog.core.fs import NoSpaceError
 from seglog.core.ground import Ground
-from seglog.storage.formats.paths import DELETED, SWAP, segment_paths
+from seglog.storage.formats.paths import DELETED, INDEX, LOG, SWAP, TIME_INDEX, segment_paths
 from seglog.storage.log import producer_snapshots
 from seglog.storage.log.dir_health import Background, DirHealth
+from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.manifest import Manifest, SealedSegment
+from seglog.storage.log.producers import Producers
 from seglog.storage.log.retention import SegmentFacts
 from seglog.storage.log.segment import Segment, SegmentConfig
+from seglog.storage.log.segment_recovery import rescan
 
 
 def segment_at(segments: Sequence[Segment], offset: int) -> int:
@@ -107,9 +110,29 @@ class Segments:
         self._become((*self.all, segment))
         return segment
 
-    def replace_active(self, segment: Segment) -> None:
-        """Put ``segment`` in the place of the active one, which is empty. That stays open: a flush may use it."""
+    def fill_active(self, staged: str) -> Segment:
+        """Give a finished segment, whose log file is at ``staged``, the names and the place of the active one, which
+        is empty. That one stays open: a flush may use it.
+
+        The ``.log`` is renamed first: then it is there, and an index that a crash leaves behind is made anew.
+        """
+        fs, paths, root = self._fs, self.active.paths, staged.removesuffix(LOG)
+        fs.rename(staged, paths.log)
+        has_indexes = True
+        for suffix, target in ((INDEX, paths.offset_index), (TIME_INDEX, paths.timeindex)):
+            if fs.exists(root + suffix):
+                fs.rename(root + suffix, target)
+            else:
+                has_indexes = False
+        self._has_new_names = True
+        base, now_ms = self.active.base_offset, self._clock.now_ms()
+        segment = Segment(fs, self.path, base, self.segment_config, now_ms=now_ms, active=True)
+        if not has_indexes:
+            rescan(segment, Producers(), LeaderEpochs(), index_interval=self.config.index_interval_bytes)
+            segment.offset_index.make_room()
+            segment.time_index.make_room()
         self._become((*self.all[:-1], segment))
+        return segment
 
     def _create(self, base_offset: int) -> Segment:
         fs, path = self._fs, self.path

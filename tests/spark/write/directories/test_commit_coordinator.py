@@ -25,9 +25,10 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, Record, encode_batch
 from seglog.spark.runtime.processes import ProcessWatch, driver_pid
 from seglog.spark.write.directories.commit_client import CommitClient
-from seglog.spark.write.directories.commit_coordinator import CommitCoordinatorError, JobRequest, socket_path
+from seglog.spark.write.directories.commit_coordinator import CommitCoordinatorError, JobRequest
 from seglog.storage.adopt import StagedPart, StagingWriter, collect_orphans, staged_at
 from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.owner_socket import socket_path
 from seglog.storage.log.log import Log
 from seglog.storage.offline.verify import verify
 from seglog.testing import MemoryFs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -23,9 +22,9 @@ from seglog.spark.write.directories.commit_coordinator import (
     forget_log,
     log_path,
     one_at_a_time,
-    socket_path,
 )
 from seglog.storage.adopt import NO_INTAKE, Intake, StagedPart
+from seglog.storage.directory.owner_socket import exchange, socket_path
 
 _ATTEMPTS: Final = 10
 """How many coordinators a request may see end before it is answered."""
@@ -117,7 +116,7 @@ class CommitClient:
         address = socket_path(self._path)
         refused = None
         for _ in range(_ATTEMPTS):
-            line = _exchange(address, request)
+            line = exchange(address, request)
             if line is None:
                 self._start(address)
             elif line:
@@ -125,7 +124,7 @@ class CommitClient:
                 if "ok" in answer:
                     return answer["ok"]
                 refused = _error(*answer["error"])
-                if not answer["again"]:
+                if not answer.get("again"):
                     break
         raise refused or CommitCoordinatorError(
             f"the commit coordinator of {self._path} ended {_ATTEMPTS} times; see {log_path(address)}"
@@ -141,7 +140,7 @@ class CommitClient:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
         log = log_path(address)
         with one_at_a_time(address):
-            if _exchange(address, b"\n") is not None:
+            if exchange(address, b"\n") is not None:
                 return
             fs.write(log, b"")
             with closing(fs.open(log)) as stderr:
@@ -169,21 +168,6 @@ class CommitClient:
                 if line
                 else CommitCoordinatorError(f"{' '.join(command)} failed: {said}")
             )
-
-
-def _exchange(address: str, request: bytes) -> bytes | None:
-    """The answer; None if nothing listens; empty if the coordinator ended before it answered."""
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
-        try:
-            connection.connect(address)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return None
-        try:
-            connection.sendall(request)
-            with connection.makefile("rb") as lines:
-                return lines.readline()
-        except (ConnectionResetError, BrokenPipeError):
-            return b""
 
 
 def _error(name: str, text: str) -> Exception:

@@ -29,23 +29,21 @@ the job's next request starts another one, which continues where it was.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import os
 import selectors
 import signal
 import socket
-import stat
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seglog.core.clock import Clock, SystemClock
-from seglog.core.errors import InvalidConfigError, InvalidLogDirError, SeglogError
+from seglog.core.config import LogConfig
+from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import Fs, OsFile, OsFs
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
@@ -53,11 +51,10 @@ from seglog.spark.runtime.processes import ProcessWatch
 from seglog.storage.adopt import InputMark, Intake, StagedPart, adopt, collect_orphans, read_ledger, remove_job
 from seglog.storage.adopt.job_adoption import log_of
 from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.owner_socket import listen_for
 
 READY: Final = "ready"
 """A new coordinator writes this to its stdout, or else a line of JSON like an answer's error."""
-_LONGEST_PATH: Final = 100
-"""Bytes of a unix socket's path that every system takes."""
 _logger = logging.getLogger("seglog")
 _PATIENCE: Final = 30.0
 """Seconds that a client may take to connect to the coordinator it started, and then to send its request."""
@@ -88,27 +85,26 @@ class JobRequest:
     stream: str | None = None
 
 
-def socket_path(directory: str) -> str:
-    """The unix socket of a log directory's coordinator, in a temporary directory that only this user can enter."""
-    fs = OsFs()
-    name = f"seglog-{os.getuid()}"
-    digest = hashlib.sha256(os.path.realpath(directory).encode()).hexdigest()[:20]
-    path = os.path.join(tempfile.gettempdir(), name, f"{digest}.sock")
-    if len(os.fsencode(path)) > _LONGEST_PATH:
-        path = os.path.join("/tmp", name, f"{digest}.sock")
-    parent = os.path.dirname(path)
-    with suppress(FileExistsError):
-        fs.mkdir(parent)
-        os.chmod(parent, 0o700)
-    found = os.lstat(parent)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise InvalidLogDirError(f"{parent} must be a directory that only this user can enter (mode 0700): remove it")
-    return path
-
-
 def log_path(address: str) -> str:
     """The file to which the coordinator of a socket writes its stderr."""
     return address.removesuffix(".sock") + ".log"
+
+
+def check_agrees(
+    name: str, found: int, found_config: LogConfig, partitions: int | None, config: Mapping[str, str]
+) -> None:
+    """Raise `InvalidConfigError` if the options ask for another number of partitions than ``found``, or another
+    configuration."""
+    if partitions is not None and partitions != found:
+        raise InvalidConfigError(
+            f"option numPartitions is {partitions}, but topic {name} exists with {found} partitions"
+        )
+    for key, text in config.items():
+        if found_config.with_overrides({key: text}) != found_config:
+            raise InvalidConfigError(
+                f"option topic.{key} is {text}, but topic {name} exists with another value: leave the option out, or "
+                "change the topic (seglog.open(…).alter_config)"
+            )
 
 
 @contextmanager
@@ -252,17 +248,9 @@ class CommitCoordinator:
         if found is None:
             directory.create_topic(name, partitions or directory.config.num_partitions, config)
             return
-        if partitions is not None and partitions != found.partitions:
-            raise InvalidConfigError(
-                f"option numPartitions is {partitions}, but topic {name} exists with {found.partitions} partitions"
-            )
-        if config and (log := directory.logs.get(TopicPartition(name, 0))) is not None:
-            for key, text in config.items():
-                if log.config.with_overrides({key: text}) != log.config:
-                    raise InvalidConfigError(
-                        f"option topic.{key} is {text}, but topic {name} exists with another value: leave the option "
-                        "out, or change the topic (seglog.open(…).alter_config)"
-                    )
+        log = directory.logs.get(TopicPartition(name, 0))
+        wanted = {} if log is None else config
+        check_agrees(name, found.partitions, LogConfig() if log is None else log.config, partitions, wanted)
 
     def _commit(
         self,
@@ -341,7 +329,7 @@ def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
     try:
         directory = LogDir.open(path, ground=Ground(fs=fs))
         try:
-            listener = _listen(socket_path(path))
+            listener = listen_for(path)
         except BaseException:
             directory.close()
             raise
@@ -365,13 +353,3 @@ def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
             coordinator.part()
     forget_log(address)
     return 0
-
-
-def _listen(path: str) -> socket.socket:
-    """A new socket at ``path``; an old one is of a coordinator that was killed, as this process has the lock."""
-    with suppress(FileNotFoundError):
-        OsFs().unlink(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    listener.listen(128)
-    return listener
