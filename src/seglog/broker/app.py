@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 from uuid import UUID
@@ -38,9 +39,11 @@ from seglog.broker.health import StoreStatus
 from seglog.broker.identity import Identity
 from seglog.broker.internal_topics import InternalTopic
 from seglog.broker.offload import Offload
+from seglog.broker.owner_requests import OwnerRequests, OwnerSocket, listen_for_owner
 from seglog.broker.produce import Produce
 from seglog.broker.published_replicas import PublishedReplicas
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.segment_adoption import SegmentAdoption
 from seglog.broker.stray_reports import StrayReports
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topic_image import ClusterTopicImage
@@ -212,6 +215,7 @@ class Node:
             await self._open_to_clients(ids)
             await self._join()
             self._tasks.begin("offsets-topic", self._offsets_topic.complete_config())
+        await self._open_to_owner()
         self._tasks.begin("warm-up", warm_up())
 
     # Its parts
@@ -571,6 +575,20 @@ class Node:
             self._tasks.at_stop(listener.stop)
             self.addresses.append(address)
             self.identity.advertise(wanted.name, told, address.port)
+
+    async def _open_to_owner(self) -> None:
+        """Take requests of this user's other processes about each directory."""
+        workers = self._ground.workers
+        requests = OwnerRequests(SegmentAdoption(self.topics, self._verifier, workers), self._status, workers)
+        for directory in self.directories.healthy:
+            listening = listen_for_owner(directory, self._ground.owner_socket)
+            if listening is not None:
+                owner = OwnerSocket(listening, partial(requests.answer, directory))
+                await owner.start()
+                self._tasks.at_stop(owner.stop)
+
+    def _status(self) -> Mapping[str, object]:
+        return {"node_id": self.identity.node_id, "bootstrap": self.bootstrap}
 
 
 def _for_connections(descriptors: int) -> int:

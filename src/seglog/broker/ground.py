@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +15,7 @@ from seglog.core.ground import Ground
 from seglog.net.connection import FrameHandler
 from seglog.net.connection_quotas import ConnectionQuotas
 from seglog.net.listener import Listener
+from seglog.storage.directory.owner_socket import listen_for
 
 
 class OpenStore(Protocol):
@@ -27,7 +29,8 @@ class OpenStore(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerGround(Ground):
     """``listener`` makes what accepts connections, ``open_store`` opens the metadata store of a cluster by its
-    address."""
+    address, and ``owner_socket`` makes the socket of a log directory, or None."""
 
     listener: Callable[[Address, FrameHandler, ConnectionQuotas], Listener] = Listener
     open_store: OpenStore = open_store
+    owner_socket: Callable[[str], socket.socket | None] = listen_for

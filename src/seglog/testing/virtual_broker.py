@@ -124,6 +124,7 @@ class Machine:
             make_worker=self._make_worker,
             listener=self._make_listener,
             open_store=self._open_store,
+            owner_socket=lambda _: None,
         )
         return Node(
             BrokerConfig.from_mapping(self.settings), cluster_id=self.cluster_id, ground=ground, formats=self.formats

@@ -55,6 +55,7 @@ def test_everything() -> None:
         compression=Codec.ZSTD,
         level=7,
         batch_size=65536,
+        batch_size_given=True,
         buffer_bytes=1 << 20,
         num_partitions=4,
         create_topics={"a": 2, "b": None},
@@ -62,6 +63,9 @@ def test_everything() -> None:
         transaction=AppTransaction(application="nightly", version=20130107),
         allow_foreign=True,
         linger_seconds=0,
+        prefix="seglog",
+        mark_topic="flights",
+        fail_on_data_loss=True,
         formats=NO_FORMATS,
         ignored=("kafka.acks", "kafka.bootstrap.servers"),
     )

@@ -11,6 +11,7 @@ longer one goes on in the groups ``<group>.1``, ``<group>.2`` …, in the same t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from seglog.client.cluster_connections import GROUP, ClusterConnections
@@ -37,7 +38,7 @@ _NOT_BUSY: Final[frozenset[ErrorCode]] = frozenset()
 _PATIENCE: Final = 1.0
 """Seconds for which a reader waits for a change before it fences it. A change takes milliseconds."""
 _TIMEOUT: Final = 60.0
-"""Seconds after which the coordinator aborts a change."""
+"""Seconds after which the coordinator aborts a change of the mark alone."""
 
 
 class _UnsettledError(RequestFailedError):
@@ -52,11 +53,21 @@ class MarkValue(NamedTuple):
 class GroupMark:
     """The mark of ``group``, at the offset of ``place``, which must exist. For one thread."""
 
-    def __init__(self, cluster: ClusterConnections, group: str, transactional_id: str, place: TopicPartition) -> None:
+    def __init__(
+        self,
+        cluster: ClusterConnections,
+        group: str,
+        transactional_id: str,
+        place: TopicPartition,
+        *,
+        timeout: float = _TIMEOUT,
+    ) -> None:
+        """``timeout``: seconds after which the coordinator aborts a change."""
         self._cluster = cluster
         self._group = group
         self._place = place
         self._id = transactional_id
+        self._timeout = min(timeout, cluster.config.transaction_timeout)
 
     def read(self) -> MarkValue | None:
         """The mark; None if there is none.
@@ -85,15 +96,18 @@ class GroupMark:
         raise RequestFailedError(f"group {self._group}: the parts of its mark do not belong together")
 
     def _fence(self) -> Transaction:
-        transaction = Transaction(
-            self._cluster, self._id, timeout=min(_TIMEOUT, self._cluster.config.transaction_timeout)
-        )
+        transaction = Transaction(self._cluster, self._id, timeout=self._timeout)
         transaction.begin()
         return transaction
 
-    def change(self, choose: Callable[[MarkValue | None], MarkValue | None]) -> MarkValue | None:
+    def change(
+        self,
+        choose: Callable[[MarkValue | None], MarkValue | None],
+        write: Callable[[Transaction], object] | None = None,
+    ) -> MarkValue | None:
         """Set the mark to what ``choose`` makes of it, unless that is None; returns the mark as it is then.
 
+        ``write`` writes records in the same transaction, so that they and the mark are visible together or not at all.
         `ProducerFencedError` if another process changes it meanwhile: then it has not been changed here. After any
         other error it may have been changed.
         """
@@ -102,6 +116,13 @@ class GroupMark:
         chosen = choose(current)
         if chosen is None:
             return current
+        if write is not None:
+            try:
+                write(transaction)
+            except BaseException:
+                with suppress(RequestFailedError):
+                    transaction.abort()  # readers wait for it
+                raise
         for group, text in self._parts(chosen.text):
             transaction.commit_offset(group, self._place, chosen.number, text)
         transaction.commit()

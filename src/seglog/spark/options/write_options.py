@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from seglog.client.client_config import WRITE, ClientConfig
 from seglog.core.config import PRODUCER, LogConfig
@@ -65,7 +65,9 @@ class BrokerOptions:
 class WriteOptions:
     """The options of one ``save()`` or ``start()``, checked. ``ignored`` are ``kafka.*`` options without effect.
 
-    ``brokers`` is None if the records go to the directory ``path``, which is empty otherwise.
+    ``brokers`` is None if the records go to the directory ``path``, which is empty otherwise. ``prefix``,
+    ``mark_topic`` and ``fail_on_data_loss`` are those of `BrokerOptions`, for a directory that a broker has open;
+    ``batch_size_given``: it is not the default.
     """
 
     path: str
@@ -74,6 +76,7 @@ class WriteOptions:
     compression: Codec | None
     level: int | None
     batch_size: int
+    batch_size_given: bool
     buffer_bytes: int
     num_partitions: int | None
     create_topics: Mapping[str, int | None]
@@ -81,12 +84,19 @@ class WriteOptions:
     transaction: AppTransaction | None
     allow_foreign: bool
     linger_seconds: int | None
+    prefix: str
+    mark_topic: str | None
+    fail_on_data_loss: bool
     formats: ValueOptions
     ignored: tuple[str, ...]
 
     def ledger_entry(self, job: str) -> tuple[str, int]:
         """The name and version of a batch job in the ledger: those of its transaction, or the job's own."""
         return (f"job:{job}", 0) if self.transaction is None else (self.transaction.key, self.transaction.version)
+
+    def for_broker(self) -> Self:
+        """With the default ``batch.size`` of brokers, for a directory that a broker has open."""
+        return self if self.batch_size_given else replace(self, batch_size=_BATCH_OF_BROKERS)
 
     def codec(self, config: LogConfig) -> tuple[Codec, int | None]:
         """Codec and level of batches for a topic: its own ``compression.type`` if it has one, else the option's."""
@@ -210,6 +220,8 @@ OPTIONS: Final = OptionTable(
 """Every option of the sink, except ``topic.<key of Kafka's topic configuration>``."""
 
 _ONLY_DIRECTORIES: Final = ("numPartitions", "createTopics", "allowForeign", "lingerSeconds")
+_OF_MARKS: Final = frozenset({"markTopic", "transactionalIdPrefix", "failOnDataLoss"})
+"""Options of brokers that also count for a directory, while a broker has it open."""
 _BATCH_OF_BROKERS: Final = 256 << 10
 """A request has one batch of a partition, so small batches cost many requests."""
 _TRANSACTION_TIMEOUT: Final = 900.0
@@ -263,6 +275,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         compression=codec,
         level=level,
         batch_size=values.of("batch.size") if brokers is None else values.get("batch.size", _BATCH_OF_BROKERS),
+        batch_size_given="batch.size" in values,
         buffer_bytes=values.of("bufferBytes"),
         num_partitions=values.of("numPartitions"),
         create_topics=values.of("createTopics") or {},
@@ -270,6 +283,9 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         transaction=_transaction(values),
         allow_foreign=values.of("allowForeign"),
         linger_seconds=values.of("lingerSeconds"),
+        prefix=values.of("transactionalIdPrefix"),
+        mark_topic=values.get("markTopic", values.of("topic")),
+        fail_on_data_loss=values.of("failOnDataLoss"),
         formats=parse_value_options(options),
         ignored=_ignored(values, properties, brokers),
     )
@@ -313,7 +329,7 @@ def _ignored(values: OptionValues, properties: Mapping[str, str], brokers: Broke
     if brokers is not None:
         return tuple(f"kafka.{name}" for name in brokers.client.without_effect)
     names = {f"kafka.{name}" for name in properties if name not in _KAFKA}
-    names |= {name for name in values if OPTIONS[name].use == "broker"}
+    names |= {name for name in values if OPTIONS[name].use == "broker" and name not in _OF_MARKS}
     return tuple(sorted(names))
 
 

@@ -25,6 +25,7 @@ from seglog.core.fs import OsFs
 from seglog.spark.options.write_options import STREAM_LINGER_SECONDS, parse_write_options
 from seglog.spark.runtime.processes import driver_pid, freeze_imports
 from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_frame
+from seglog.spark.write.directories.broker_client import BrokerCommitClient, running_broker
 from seglog.spark.write.directories.commit_client import CommitClient, directory_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.storage.adopt import StagedPart
@@ -60,7 +61,11 @@ class _Sink:
     def _begin(self, stream: str | None) -> WritePlan:
         from seglog.spark.write.directories.task_writer import WritePlan
 
-        options, job = self._options, uuid.uuid4().hex
+        client, owner = self._client(), driver_pid()
+        options = self._options
+        if isinstance(client, BrokerCommitClient):
+            options = self._options = options.for_broker()
+        job = f"{uuid.uuid4().hex}-{owner}"
         create: dict[str, int | None] = {
             name: partitions or options.num_partitions for name, partitions in options.create_topics.items()
         }
@@ -69,7 +74,7 @@ class _Sink:
         application, version = options.ledger_entry(job)
         request = JobRequest(
             job,
-            owner=driver_pid(),
+            owner=owner,
             topic=options.topic,
             create=create,
             config=options.topic_config,
@@ -78,7 +83,7 @@ class _Sink:
             allow_foreign=options.allow_foreign,
             stream=stream,
         )
-        opened = self._client().begin(request)
+        opened = client.begin(request)
         return WritePlan(
             job=job,
             directory=self._directory(),
@@ -90,7 +95,10 @@ class _Sink:
     def _directory(self) -> str:
         return directory_of(self._options.path)
 
-    def _client(self) -> CommitClient:
+    def _client(self) -> CommitClient | BrokerCommitClient:
+        broker = running_broker(self._directory())
+        if broker is not None:
+            return BrokerCommitClient(broker, self._options)
         linger = self._options.linger_seconds
         if linger is None:
             linger = STREAM_LINGER_SECONDS if self._is_stream else 0

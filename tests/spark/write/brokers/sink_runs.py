@@ -100,6 +100,12 @@ def steps(wanted: Steps) -> Iterator[Steps]:
         _steps.now = None
 
 
+def steps_now() -> Steps | None:
+    """Those of this thread."""
+    found: Steps | None = getattr(_steps, "now", None)
+    return found
+
+
 @contextmanager
 def threads_as_processes() -> Iterator[None]:
     """Each thread has connections and transactional ids of its own, and meets its `Steps`."""
@@ -108,13 +114,13 @@ def threads_as_processes() -> Iterator[None]:
     def counted_send(
         self: BrokerConnection, key: ApiKey, contents: Mapping[str, Any], *, most: int | None = None
     ) -> None:
-        now = getattr(_steps, "now", None)
+        now = steps_now()
         if now is not None:
             now.before_send()
         send(self, key, contents, most=most)
 
     def counted_receive(self: BrokerConnection) -> Message:
-        now = getattr(_steps, "now", None)
+        now = steps_now()
         if now is not None:
             now.before_receive()
         return receive(self)

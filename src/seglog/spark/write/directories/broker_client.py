@@ -1,0 +1,264 @@
+"""Jobs into a log directory that a seglog broker has open, as `commit_client` has for one that nobody has open.
+
+Tasks stage segments as ever. The commit is one transaction at the broker: the leaders take over large segments from
+where they lie (`directory_owner`), small ones are sent to them, and the mark of the batch is an offset in the same
+transaction. So one EndTxn decides about all of it, in a cluster too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from seglog.client.client_config import WRITE, ClientConfig
+from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
+from seglog.client.connection import check_answer
+from seglog.client.produce.coordinator import Retries
+from seglog.client.produce.group_mark import GroupMark, MarkValue
+from seglog.client.produce.transaction import Transaction
+from seglog.core.config import LogConfig
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import AdoptError, InvalidConfigError, RequestFailedError, UnknownTopicError
+from seglog.core.fs import OsFs
+from seglog.core.types import TopicPartition
+from seglog.protocol.apis import ApiKey
+from seglog.spark.options.write_options import WriteOptions
+from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.runtime.processes import ProcessWatch
+from seglog.spark.write.brokers.batch_mark import (
+    BatchMark,
+    BatchMarkError,
+    decide,
+    generation_for,
+    is_decided,
+    missing_before,
+    read_mark,
+)
+from seglog.spark.write.brokers.names import SinkNames
+from seglog.spark.write.directories.commit_client import CommitResult, JobStart, TopicTarget
+from seglog.spark.write.directories.commit_coordinator import JobRequest, check_agrees
+from seglog.spark.write.directories.directory_owner import DirectoryOwner
+from seglog.spark.write.directories.staged_transaction import write_staged
+from seglog.storage.adopt import NO_INTAKE, Intake, StagedPart
+from seglog.storage.directory.adoption import STAGING, remove_quietly
+from seglog.storage.formats.adopt_ledger import JOB
+from seglog.storage.formats.paths import OWN_DIRECTORY
+
+_log: Final = logging.getLogger("seglog.spark")
+_TIMEOUT: Final = 900.0
+"""Seconds that a commit may take: the most that brokers allow unless they are configured otherwise."""
+_QUERY: Final = "query:"
+_TOPIC: Final = 2
+"""The resource type of a topic's configuration."""
+_DEFAULT: Final = 5
+"""The source of a value that is Kafka's default."""
+
+
+def running_broker(directory: str) -> DirectoryOwner | None:
+    """The broker that has a log directory open; None if there is none, or it is not one of this user's here."""
+    owner = DirectoryOwner(directory)
+    return owner if owner.is_broker() else None
+
+
+class BrokerCommitClient:
+    """The same methods as `CommitClient`. Raises `RequestFailedError`, `BatchMarkError` and `InvalidConfigError`."""
+
+    def __init__(self, owner: DirectoryOwner, options: WriteOptions) -> None:
+        self._owner = owner
+        self._path = owner.directory
+        self._options = options
+        properties = {"bootstrap.servers": owner.bootstrap, "transaction.timeout.ms": str(round(_TIMEOUT * 1000))}
+        self._config = ClientConfig.from_mapping(properties, use=WRITE)
+        self._fs = OsFs()
+
+    @property
+    def _cluster(self) -> ClusterConnections:
+        return connections(self._config)
+
+    # Begin
+
+    def begin(self, request: JobRequest) -> JobStart:
+        """Create the topics of a job that do not exist, and describe all that it may write to."""
+        self._remove_orphans()
+        named = request.application is not None and not request.application.startswith(JOB)
+        if (named or request.stream is not None) and self._options.mark_topic is None:
+            raise InvalidConfigError(
+                f"option markTopic is missing: a broker has {self._path} open, and with the column topic its marks "
+                "need a topic"
+            )
+        wanted = None if request.topic is None else sorted({request.topic, *request.create})
+        found = self._topics(self._cluster.metadata(wanted))
+        for name, partitions in request.create.items():
+            if name in found:
+                there = LogConfig.from_mapping(found[name].config)
+                check_agrees(name, found[name].partitions, there, partitions, request.config)
+            else:
+                self._create(name, partitions, request.config)
+        if request.create.keys() - found.keys():
+            found = self._topics(self._cluster.metadata(wanted))
+        if request.topic is not None:
+            if request.topic not in found:
+                raise UnknownTopicError(f"the broker of {self._path} has no topic {request.topic}")
+            found = {request.topic: found[request.topic]}
+        adopted = named and self._is_adopted(str(request.application), request.version)
+        return JobStart(found, adopted)
+
+    def _topics(self, metadata: ClusterMetadata) -> dict[str, TopicTarget]:
+        """Those that exist, with every value of their configuration that is not Kafka's default."""
+        there = [name for name, topic in metadata.topics.items() if not topic.error and not name.startswith("__")]
+        if not there:
+            return {}
+        asked = [{"resource_type": _TOPIC, "resource_name": name, "configuration_keys": None} for name in there]
+        found = {}
+        for result in self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, {"resources": asked}).results:
+            check_answer(result.error_code, f"configuration of topic {result.resource_name}", result.error_message)
+            config = {one.name: one.value for one in result.configs if one.config_source != _DEFAULT and one.value}
+            partitions = len(metadata.topics[result.resource_name].partitions)
+            found[result.resource_name] = TopicTarget(partitions, config)
+        return found
+
+    def _create(self, name: str, partitions: int | None, config: Mapping[str, str]) -> None:
+        LogConfig.from_mapping(config)
+        metadata = self._cluster.metadata(())
+        address = metadata.brokers.get(metadata.controller)
+        if address is None:
+            raise RequestFailedError(f"{self._owner.bootstrap}: the cluster has no controller now")
+        configs = [{"name": key, "value": value} for key, value in config.items()]
+        topic = {"name": name, "num_partitions": partitions or -1, "replication_factor": -1, "configs": configs}
+        contents = {"topics": [topic], "timeout": round(self._config.timeout * 1000)}
+        (answer,) = self._cluster.ask_at(address, ApiKey.CREATE_TOPICS, contents).topics
+        if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            check_answer(answer.error_code, f"topic {name}", answer.error_message)
+        retries = Retries(self._config, self._config.delivery_timeout)
+        while not self._is_there(name):
+            retries.wait(f"{self._path} does not get the partitions of the new topic {name}")
+
+    def _is_there(self, name: str) -> bool:
+        topic = self._cluster.metadata([name]).topics[name]
+        return not topic.error and all(
+            one.leader >= 0 and self._fs.exists(os.path.join(self._path, f"{name}-{number}"))
+            for number, one in topic.partitions.items()
+        )
+
+    # Commit
+
+    def commit(
+        self,
+        job: str,
+        application: str,
+        version: int,
+        parts: Sequence[StagedPart],
+        *,
+        also: Sequence[str] = (),
+        allow_foreign: bool = False,
+        intake: Intake = NO_INTAKE,
+    ) -> CommitResult:
+        """Make the staged ``parts`` visible together, in this order, once for (application, version); end the job."""
+        del allow_foreign
+        if intake != NO_INTAKE:
+            raise AdoptError(f"a broker has {self._path} open: marks of files can be written only while it is stopped")
+        if application.startswith(JOB):
+            self._commit_nameless(application, parts)
+            is_new = True
+        else:
+            is_new = self._commit_named(job, application, version, parts)
+        for one in {job, *also}:
+            self._remove_job(one)
+        return CommitResult(sum(part.records for part in parts) if is_new else 0, already=not is_new)
+
+    def _commit_nameless(self, application: str, parts: Sequence[StagedPart]) -> None:
+        if not parts:
+            return
+        transaction = Transaction(self._cluster, self._names(application).committer)
+        transaction.begin()
+        try:
+            self._write(transaction, parts)
+        except BaseException:
+            with suppress(RequestFailedError):
+                transaction.abort()
+            raise
+        transaction.commit()
+
+    def _commit_named(self, job: str, application: str, version: int, parts: Sequence[StagedPart]) -> bool:
+        """Whether this commit has decided the version; if not, an earlier one has."""
+        last = self._owner.note(application)
+        consecutive = application.startswith(_QUERY)
+
+        def choose(value: MarkValue | None) -> MarkValue | None:
+            mark = read_mark(value)
+            known = _newest(mark, last)
+            if is_decided(known, version, consecutive=consecutive):
+                return None
+            problem = missing_before(known, version) if consecutive else None
+            if problem is not None:
+                if self._options.fail_on_data_loss:
+                    raise BatchMarkError(problem)
+                _log.warning("seglog: %s", problem)
+            generation = generation_for(mark, job)
+            return decide(mark, BatchMark(batch=version, job=job, run=job, generation=generation)).to_value()
+
+        chosen = read_mark(self._mark(application).change(choose, lambda transaction: self._write(transaction, parts)))
+        return chosen is not None and chosen.job == job
+
+    def _write(self, transaction: Transaction, parts: Sequence[StagedPart]) -> None:
+        topics = {part.topic for part in parts}
+        metadata = self._cluster.metadata(topics)
+        sizes = {
+            name: LogConfig.from_mapping(target.config).segment_bytes for name, target in self._topics(metadata).items()
+        }
+        write_staged(transaction, self._config, self._owner, metadata, parts, sizes)
+
+    def _is_adopted(self, application: str, version: int) -> bool:
+        known = _newest(read_mark(self._mark(application).read()), self._owner.note(application))
+        return is_decided(known, version, consecutive=False)
+
+    def _names(self, application: str) -> SinkNames:
+        """Those of the same query or job when it writes through brokers: it may go on in the other way."""
+        kind, _, name = application.partition(":")
+        return SinkNames(self._options.prefix, name if application.startswith(_QUERY) else f"{kind}-{name}")
+
+    def _mark(self, application: str) -> GroupMark:
+        names, topic = self._names(application), self._options.mark_topic
+        assert topic is not None
+        place = TopicPartition(topic, 0)
+        return GroupMark(self._cluster, names.group, names.committer, place, timeout=self._config.transaction_timeout)
+
+    # Staging
+
+    def abort(self, *jobs: str) -> None:
+        """End jobs without a commit."""
+        for job in jobs:
+            self._remove_job(job)
+
+    def _remove_job(self, job: str) -> None:
+        for staging in self._stagings():
+            path = os.path.join(staging, job)
+            if self._fs.exists(path):
+                remove_quietly(self._fs, path)
+
+    def _remove_orphans(self) -> None:
+        """Remove what jobs have staged whose driver has ended."""
+        found = {job for staging in self._stagings() for job in self._fs.listdir(staging)}
+        owners = {job: int(owner) for job in found if (owner := job.rpartition("-")[2]).isdecimal()}
+        watch = ProcessWatch()
+        gone = watch.gone(set(owners.values()))
+        watch.close()
+        self.abort(*(job for job, owner in owners.items() if owner in gone))
+
+    def _stagings(self) -> list[str]:
+        paths = [
+            os.path.join(self._path, name, OWN_DIRECTORY, STAGING)
+            for name in self._fs.listdir(self._path)
+            if name.rpartition("-")[2].isdecimal()
+        ]
+        return [path for path in paths if self._fs.exists(path)]
+
+
+def _newest(mark: BatchMark | None, last: int) -> BatchMark | None:
+    """The mark, or what the directory's ledger says if that is newer: the broker was not running then."""
+    if last < 0 or (mark is not None and mark.batch >= last):
+        return mark
+    return BatchMark(batch=last, job="", run="", generation=0)

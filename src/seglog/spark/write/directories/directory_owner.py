@@ -1,0 +1,91 @@
+"""The broker that has a log directory open, as another process of its user asks it
+(`seglog.storage.adopt.segment_request`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from seglog.client.client_config import ClientConfig
+from seglog.client.produce.batch_producer import FENCED
+from seglog.client.produce.coordinator import BUSY, MOVED, Retries
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import AdoptError, NotLeaderError, ProducerFencedError, RequestFailedError
+from seglog.core.types import TopicPartition
+from seglog.storage.adopt.segment_request import SegmentPlace, SegmentRequest
+from seglog.storage.directory.owner_socket import exchange, socket_path
+
+_RETRIABLE: Final = (MOVED | BUSY | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}) - {
+    ErrorCode.NOT_COORDINATOR
+}
+_NOT_HERE: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+class DirectoryOwner:
+    """Whoever has ``directory`` open. ``node_id`` and ``bootstrap`` are known once `is_broker` has returned True."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.node_id = -1
+        self.bootstrap = ""
+
+    def is_broker(self) -> bool:
+        line = exchange(socket_path(self.directory), b'{"do": "status"}\n')
+        answer = json.loads(line) if line else {}
+        broker = answer.get("ok", {}).get("broker")
+        if broker is None:
+            return False
+        self.node_id, self.bootstrap = broker["node_id"], broker["bootstrap"]
+        return True
+
+    def note(self, application: str) -> int:
+        """Note that an application writes through the broker; its last version in the ledger, -1 if none."""
+        return int(self._once("note", {"application": application})["last"])
+
+    def adopt(self, request: SegmentRequest, config: ClientConfig) -> SegmentPlace:
+        """Have the leader take over a segment. `NotLeaderError` if the broker does not lead the partition: then it has
+        not been taken over by it."""
+        return SegmentPlace(**self._ask("adopt", request._asdict(), config, config.delivery_timeout))
+
+    def wait(self, partition: TopicPartition, place: SegmentPlace, config: ClientConfig) -> None:
+        """Wait until a segment is committed. `RequestFailedError` if it may be lost, or the transaction's time is
+        over."""
+        fields = {**partition._asdict(), **place._asdict(), "seconds": config.timeout}
+        try:
+            self._ask("wait", fields, config, config.transaction_timeout)
+        except NotLeaderError as error:
+            raise RequestFailedError(f"{partition} has another leader since a segment was appended: {error}") from error
+
+    def _ask(self, do: str, fields: Mapping[str, object], config: ClientConfig, patience: float) -> Mapping[str, Any]:
+        retries = Retries(config, patience)
+        while True:
+            try:
+                return self._once(do, fields)
+            except _RefusalError as refusal:
+                if refusal.code in FENCED:
+                    raise ProducerFencedError(str(refusal)) from None
+                if refusal.code in _NOT_HERE:
+                    raise NotLeaderError(str(refusal)) from None
+                if refusal.code not in _RETRIABLE:
+                    raise AdoptError(f"{self.directory}: {refusal}") from None
+                retries.wait(str(refusal))
+
+    def _once(self, do: str, fields: Mapping[str, object]) -> Mapping[str, Any]:
+        line = exchange(socket_path(self.directory), json.dumps({"do": do, **fields}).encode() + b"\n")
+        if not line:
+            raise _RefusalError(f"the broker of {self.directory} has ended", ErrorCode.NETWORK_EXCEPTION)
+        answer = json.loads(line)
+        if "ok" not in answer:
+            name, text = answer["error"]
+            raise _RefusalError(f"{name}: {text}", answer["code"])
+        found: Mapping[str, Any] = answer["ok"]
+        return found
+
+
+class _RefusalError(RequestFailedError):
+    """The answer is an error."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = ErrorCode(code)
