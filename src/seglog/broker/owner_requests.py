@@ -51,9 +51,7 @@ class OwnerRequests:
                 application = str(fields["application"])
                 return {"last": await self._workers.run(lambda: note_broker(directory, application))}
             case "adopt":
-                return (await self._adoption.adopt(directory, fields))._asdict()
-            case "wait":
-                await self._adoption.wait(directory, fields)
+                await self._adoption.adopt(directory, fields)
                 return {}
         raise LogDirInUseError(f"{directory.path} is open in a broker, which does not answer {what!r}")
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from seglog.broker.committed_append import until_committed
 from seglog.broker.requests import ApiError
 from seglog.broker.topics import INTERNAL, Topics
 from seglog.broker.transaction_verification import TransactionVerifier
@@ -20,14 +19,11 @@ from seglog.core.errors import AdoptError, InvalidRecordError, NotLeaderError
 from seglog.core.ground import Workers
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica
-from seglog.storage.adopt.segment_request import SegmentPlace, SegmentRequest
+from seglog.storage.adopt.segment_request import SegmentRequest
 from seglog.storage.directory.adoption import STAGING
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import LOG, OWN_DIRECTORY
 from seglog.storage.log.finished_segment import FinishedSegment, read_finished
-
-_MOST_SECONDS: Final = 30.0
-"""The longest wait of one request; the client asks again."""
 
 
 class SegmentAdoption:
@@ -38,9 +34,11 @@ class SegmentAdoption:
         self._verifier = verifier
         self._workers = workers
 
-    async def adopt(self, directory: LogDir, fields: Mapping[str, Any]) -> SegmentPlace:
-        """Append a segment, unless its batches are here already. Raises what `Replica.append_segment` raises, and
-        `AdoptError` if there is no such file."""
+    async def adopt(self, directory: LogDir, fields: Mapping[str, Any]) -> None:
+        """Append a segment, unless its batches are here already. It may not be committed yet.
+
+        Raises what `Replica.append_segment` raises, and `AdoptError` if there is no such file.
+        """
         request = SegmentRequest.from_json(fields)
         path = _path_of(directory, request)
         replica = self._replica(directory, request.topic_partition)
@@ -50,15 +48,6 @@ class SegmentAdoption:
             _check(request, segment, replica)
             await self._verify(request, segment, replica)
             replica.append_segment(segment)
-        return SegmentPlace(replica.leader_epoch, replica.log.log_end_offset)
-
-    async def wait(self, directory: LogDir, fields: Mapping[str, Any]) -> None:
-        """Return when a segment is committed. `ApiError` if it may be lost, or with REQUEST_TIMED_OUT."""
-        replica = self._replica(directory, TopicPartition(fields["topic"], fields["partition"]))
-        place = SegmentPlace(fields["leader_epoch"], fields["end"])
-        code = await until_committed(replica, *place, min(fields["seconds"], _MOST_SECONDS))
-        if code is not ErrorCode.NONE:
-            raise ApiError(code, f"{replica.topic_partition}: a segment below offset {place.end} is not committed")
 
     def _replica(self, directory: LogDir, partition: TopicPartition) -> Replica:
         if partition.topic in INTERNAL:

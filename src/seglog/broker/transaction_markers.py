@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from seglog.broker.committed_append import until_committed
 from seglog.broker.topics import Topics
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
@@ -17,6 +16,7 @@ from seglog.core.errors import SeglogError
 from seglog.core.types import TopicPartition
 from seglog.records.record import end_txn_marker
 from seglog.replication.replica import Replica
+from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.log.admit import Origin
 
 _TIMEOUT_SECONDS: Final = 30.0
@@ -46,7 +46,7 @@ class MarkerAppends:
         self, marker: TransactionMarker, partition: TopicPartition, appended: ErrorCode | tuple[Replica, int, int]
     ) -> ErrorCode:
         """The code of a marker that is committed, or refused. It counts at once, whatever becomes of the others."""
-        code = appended if isinstance(appended, ErrorCode) else await until_committed(*appended, _TIMEOUT_SECONDS)
+        code = await _committed(appended)
         if partition.topic == OFFSETS_TOPIC and code is ErrorCode.NONE and not isinstance(appended, ErrorCode):
             _, _, end = appended
             self._groups.end_transaction(partition.partition, marker.producer_id, end - 1, commit=marker.commit)
@@ -69,6 +69,25 @@ class MarkerAppends:
         except SeglogError as error:
             return ErrorCode(error.code)
         return replica, replica.leader_epoch, appended.last_offset + 1
+
+
+async def _committed(appended: ErrorCode | tuple[Replica, int, int]) -> ErrorCode:
+    if isinstance(appended, ErrorCode):
+        return appended
+    replica, epoch, end = appended
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _TIMEOUT_SECONDS
+    while (code := replica.outcome(epoch, end)) is None:
+        left = deadline - loop.time()
+        if left <= 0:
+            return ErrorCode.REQUEST_TIMED_OUT
+        waiter = GrowthWaiter(1, left)
+        replica.waiters[waiter] = None
+        try:
+            await waiter.wait()
+        finally:
+            replica.waiters.pop(waiter, None)
+    return ErrorCode(code)
 
 
 SendMarkers = Callable[[int, Sequence[MarkerRequest]], Awaitable[Sequence[Results]]]

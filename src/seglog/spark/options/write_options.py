@@ -169,8 +169,9 @@ def _topics(name: str, value: str) -> dict[str, int | None]:
 _LEVELS: Final = {f"compression.{codec.name.lower()}.level": codec for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
 _LEVEL: Final = parsers.number(-131072, 22)
 OPTIONS: Final = OptionTable(
-    Option("path", parsers.word, "a log directory",
-           "Created if it does not exist.", default_text="required"),
+    Option("path", parsers.word, "a log directory, or several with commas",
+           "Created if it does not exist. Several: of brokers of one cluster, which are running.",
+           default_text="required"),
     Option("topic", parsers.topic, "a name",
            "The topic of all rows. Created if it does not exist, with `numPartitions` and `topic.*`.",
            default_text="the column `topic`"),

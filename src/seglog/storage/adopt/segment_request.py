@@ -1,14 +1,12 @@
 """The requests to a broker that has a log directory open, beside `seglog.storage.directory.owner_socket`.
 
-=========== ================================================= ===================================================
-request     fields                                            answer
-=========== ================================================= ===================================================
-status      none                                              broker: ``node_id`` and ``bootstrap``
-note        application, which writes through the broker      last: its last version in the ledger, -1 if none
-adopt       those of `SegmentRequest`                         those of `SegmentPlace`: it is in the leader's log
-wait        topic, partition, those of `SegmentPlace`,        nothing: it is committed
-            seconds
-=========== ================================================= ===================================================
+=========== ============================================= ======================================================
+request     fields                                        answer
+=========== ============================================= ======================================================
+status      none                                          broker: ``node_id`` and ``bootstrap``
+note        application, which writes through the broker  last: its last version in the ledger, -1 if none
+adopt       those of `SegmentRequest`                     nothing: its batches are in the leader's log
+=========== ============================================= ======================================================
 
 An answer is ``{"ok": …}`` or ``{"error": [class, text], "code": …}`` with Kafka's error code. All can be repeated.
 """
@@ -59,10 +57,3 @@ class SegmentRequest(NamedTuple):
         if [type(one) for one in found] != list(kinds):
             raise AdoptError(f"not a request for a segment: {found}")
         return found
-
-
-class SegmentPlace(NamedTuple):
-    """Where a segment ended up: appended in ``leader_epoch``, below offset ``end``."""
-
-    leader_epoch: int
-    end: int

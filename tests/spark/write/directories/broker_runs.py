@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from seglog.client.cluster_connections import ClusterConnections
 from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
@@ -18,11 +19,12 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.spark.options.write_options import parse_write_options
 from seglog.spark.write.directories import directory_owner
-from seglog.spark.write.directories.broker_client import BrokerCommitClient, running_broker
+from seglog.spark.write.directories.broker_client import BrokerCommitClient, running_brokers
 from seglog.spark.write.directories.commit_client import CommitResult, TopicTarget
 from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
 from seglog.storage.directory.owner_socket import exchange
+from tests.client.produce.written import config
 from tests.spark.write.brokers.sink_runs import steps_now
 
 CONFIG: Final[Mapping[str, str]] = {"segment.bytes": str(1 << 20), "retention.ms": "-1"}
@@ -35,30 +37,46 @@ PER_BATCH: Final = 2
 class DirectoryRun:
     """A run of query ``query`` of one driver; tasks write numbers to partition ``number % 2``."""
 
-    def __init__(self, path: Path, query: str, *, key: int = LARGE, **options: str) -> None:
-        self.path = path
+    def __init__(self, path: Path, query: str, *more: Path, key: int = LARGE, **options: str) -> None:
+        """``path`` and ``more`` are log directories of one cluster."""
+        self.paths = [path, *more]
+        self._homes: Mapping[TopicPartition, str] = {}
         self.query = query
         self._key = bytes(key)
         self._options = parse_write_options({"path": str(path), "topic": "t", **options})
         self.topic = self._options.topic or ""
 
     def client(self) -> BrokerCommitClient:
-        broker = running_broker(str(self.path))
-        assert broker is not None
-        return BrokerCommitClient(broker, self._options)
+        brokers = running_brokers([str(path) for path in self.paths])
+        assert brokers
+        return BrokerCommitClient(brokers, self._options)
+
+    def leader(self, partition: int) -> int:
+        """The broker that leads a partition now."""
+        bootstrap = ",".join(owner.bootstrap for owner in running_brokers([str(path) for path in self.paths]))
+        with ClusterConnections(config(bootstrap)) as cluster:
+            found = cluster.metadata([self.topic]).leader(TopicPartition(self.topic, partition))
+        return -1 if found is None else found.leader
+
+    def segments(self, partition: int) -> int:
+        """The most that one of the directories has."""
+        return max(len(list((path / f"{self.topic}-{partition}").glob("*.log"))) for path in self.paths)
 
     def begin(self) -> TopicTarget:
         request = JobRequest(
             uuid.uuid4().hex, owner=os.getpid(), topic=self.topic, create={self.topic: 2}, config=CONFIG, stream="s"
         )
-        return self.client().begin(request).topics[self.topic]
+        start = self.client().begin(request)
+        self._homes = start.homes
+        return start.topics[self.topic]
 
     def task(self, job: str, number: int, values: Sequence[int]) -> list[StagedPart]:
         parts = []
         for partition in sorted({value % 2 for value in values}):
             place = TopicPartition(self.topic, partition)
             directory = staged_at(place, job, f"{number}")
-            writer = StagingWriter(OsFs(), SystemClock(), str(self.path / directory), LogConfig.from_mapping(CONFIG))
+            home = self._homes.get(place, str(self.paths[0]))
+            writer = StagingWriter(OsFs(), SystemClock(), os.path.join(home, directory), LogConfig.from_mapping(CONFIG))
             mine = [value for value in values if value % 2 == partition]
             for at in range(0, len(mine), PER_BATCH):
                 batch = mine[at : at + PER_BATCH]

@@ -15,7 +15,7 @@ from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.runtime.broker_connections import close_all
 from seglog.spark.write.brokers.batch_mark import BatchMarkError
-from seglog.spark.write.directories.broker_client import running_broker
+from seglog.spark.write.directories.broker_client import running_brokers
 from seglog.spark.write.directories.commit_client import CommitClient, CommitResult
 from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.storage.adopt import adopt
@@ -171,10 +171,10 @@ def test_other_requests_say_that_a_broker_has_the_directory(node: RunningNode) -
 
 
 def test_nobody_listens_for_a_directory_that_is_not_open(node: RunningNode, tmp_path: Path) -> None:
-    assert running_broker(str(tmp_path)) is None
-    assert running_broker(str(node.path)) is not None
+    assert running_brokers([str(tmp_path)]) == []
+    assert [one.directory for one in running_brokers([str(node.path), str(tmp_path)])] == [str(node.path)]
     node.stop()
-    assert running_broker(str(node.path)) is None
+    assert running_brokers([str(node.path)]) == []
 
 
 def test_a_broker_that_has_ended_fails_the_commit(node: RunningNode) -> None:

@@ -57,22 +57,30 @@ _DEFAULT: Final = 5
 """The source of a value that is Kafka's default."""
 
 
-def running_broker(directory: str) -> DirectoryOwner | None:
-    """The broker that has a log directory open; None if there is none, or it is not one of this user's here."""
-    owner = DirectoryOwner(directory)
-    return owner if owner.is_broker() else None
+def running_brokers(directories: Sequence[str]) -> list[DirectoryOwner]:
+    """The brokers that have these log directories open; those of this user on this machine."""
+    return [owner for directory in directories if (owner := DirectoryOwner(directory)).is_broker()]
 
 
 class BrokerCommitClient:
     """The same methods as `CommitClient`. Raises `RequestFailedError`, `BatchMarkError` and `InvalidConfigError`."""
 
-    def __init__(self, owner: DirectoryOwner, options: WriteOptions) -> None:
-        self._owner = owner
-        self._path = owner.directory
+    def __init__(self, owners: Sequence[DirectoryOwner], options: WriteOptions) -> None:
+        """``owners`` of directories of one cluster."""
+        self._owners = owners
         self._options = options
-        properties = {"bootstrap.servers": owner.bootstrap, "transaction.timeout.ms": str(round(_TIMEOUT * 1000))}
+        servers = ",".join(dict.fromkeys(owner.bootstrap for owner in owners))
+        properties = {"bootstrap.servers": servers, "transaction.timeout.ms": str(round(_TIMEOUT * 1000))}
         self._config = ClientConfig.from_mapping(properties, use=WRITE)
         self._fs = OsFs()
+
+    @property
+    def directory(self) -> str:
+        return self._owners[0].directory
+
+    @property
+    def _names_of_directories(self) -> str:
+        return ", ".join(owner.directory for owner in self._owners)
 
     @property
     def _cluster(self) -> ClusterConnections:
@@ -86,7 +94,7 @@ class BrokerCommitClient:
         named = request.application is not None and not request.application.startswith(JOB)
         if (named or request.stream is not None) and self._options.mark_topic is None:
             raise InvalidConfigError(
-                f"option markTopic is missing: a broker has {self._path} open, and with the column topic its marks "
+                f"option markTopic is missing: a broker has {self.directory} open, and with the column topic its marks "
                 "need a topic"
             )
         wanted = None if request.topic is None else sorted({request.topic, *request.create})
@@ -101,10 +109,22 @@ class BrokerCommitClient:
             found = self._topics(self._cluster.metadata(wanted))
         if request.topic is not None:
             if request.topic not in found:
-                raise UnknownTopicError(f"the broker of {self._path} has no topic {request.topic}")
+                raise UnknownTopicError(f"the broker of {self.directory} has no topic {request.topic}")
             found = {request.topic: found[request.topic]}
         adopted = named and self._is_adopted(str(request.application), request.version)
-        return JobStart(found, adopted)
+        return JobStart(found, adopted, self._homes(self._cluster.metadata(found)))
+
+    def _homes(self, metadata: ClusterMetadata) -> dict[TopicPartition, str]:
+        """Where to stage for each partition: in the directory of its leader, or else of another replica."""
+        homes = {}
+        for name, topic in metadata.topics.items():
+            for number, state in topic.partitions.items():
+                partition = TopicPartition(name, number)
+                there = [one for one in self._owners if self._fs.exists(os.path.join(one.directory, str(partition)))]
+                led = [one for one in there if one.node_id == state.leader]
+                if there:
+                    homes[partition] = (led or there)[0].directory
+        return homes
 
     def _topics(self, metadata: ClusterMetadata) -> dict[str, TopicTarget]:
         """Those that exist, with every value of their configuration that is not Kafka's default."""
@@ -125,7 +145,7 @@ class BrokerCommitClient:
         metadata = self._cluster.metadata(())
         address = metadata.brokers.get(metadata.controller)
         if address is None:
-            raise RequestFailedError(f"{self._owner.bootstrap}: the cluster has no controller now")
+            raise RequestFailedError(f"{self._config.bootstrap}: the cluster has no controller now")
         configs = [{"name": key, "value": value} for key, value in config.items()]
         topic = {"name": name, "num_partitions": partitions or -1, "replication_factor": -1, "configs": configs}
         contents = {"topics": [topic], "timeout": round(self._config.timeout * 1000)}
@@ -134,13 +154,15 @@ class BrokerCommitClient:
             check_answer(answer.error_code, f"topic {name}", answer.error_message)
         retries = Retries(self._config, self._config.delivery_timeout)
         while not self._is_there(name):
-            retries.wait(f"{self._path} does not get the partitions of the new topic {name}")
+            retries.wait(f"{self._names_of_directories} do not get the partitions of the new topic {name}")
 
     def _is_there(self, name: str) -> bool:
-        topic = self._cluster.metadata([name]).topics[name]
+        metadata = self._cluster.metadata([name])
+        topic, homes = metadata.topics[name], self._homes(metadata)
+        led = {owner.node_id for owner in self._owners}
         return not topic.error and all(
-            one.leader >= 0 and self._fs.exists(os.path.join(self._path, f"{name}-{number}"))
-            for number, one in topic.partitions.items()
+            state.leader >= 0 and (state.leader not in led or TopicPartition(name, number) in homes)
+            for number, state in topic.partitions.items()
         )
 
     # Commit
@@ -159,7 +181,9 @@ class BrokerCommitClient:
         """Make the staged ``parts`` visible together, in this order, once for (application, version); end the job."""
         del allow_foreign
         if intake != NO_INTAKE:
-            raise AdoptError(f"a broker has {self._path} open: marks of files can be written only while it is stopped")
+            raise AdoptError(
+                f"a broker has {self.directory} open: marks of files can be written only while it is stopped"
+            )
         if application.startswith(JOB):
             self._commit_nameless(application, parts)
             is_new = True
@@ -184,7 +208,7 @@ class BrokerCommitClient:
 
     def _commit_named(self, job: str, application: str, version: int, parts: Sequence[StagedPart]) -> bool:
         """Whether this commit has decided the version; if not, an earlier one has."""
-        last = self._owner.note(application)
+        last = self._note(application)
         consecutive = application.startswith(_QUERY)
 
         def choose(value: MarkValue | None) -> MarkValue | None:
@@ -209,11 +233,15 @@ class BrokerCommitClient:
         sizes = {
             name: LogConfig.from_mapping(target.config).segment_bytes for name, target in self._topics(metadata).items()
         }
-        write_staged(transaction, self._config, self._owner, metadata, parts, sizes)
+        write_staged(transaction, self._config, self._owners, metadata, parts, sizes)
 
     def _is_adopted(self, application: str, version: int) -> bool:
-        known = _newest(read_mark(self._mark(application).read()), self._owner.note(application))
+        known = _newest(read_mark(self._mark(application).read()), self._note(application))
         return is_decided(known, version, consecutive=False)
+
+    def _note(self, application: str) -> int:
+        """The last version in any ledger, -1 if there is none."""
+        return max(owner.note(application) for owner in self._owners)
 
     def _names(self, application: str) -> SinkNames:
         """Those of the same query or job when it writes through brokers: it may go on in the other way."""
@@ -250,8 +278,9 @@ class BrokerCommitClient:
 
     def _stagings(self) -> list[str]:
         paths = [
-            os.path.join(self._path, name, OWN_DIRECTORY, STAGING)
-            for name in self._fs.listdir(self._path)
+            os.path.join(owner.directory, name, OWN_DIRECTORY, STAGING)
+            for owner in self._owners
+            for name in self._fs.listdir(owner.directory)
             if name.rpartition("-")[2].isdecimal()
         ]
         return [path for path in paths if self._fs.exists(path)]

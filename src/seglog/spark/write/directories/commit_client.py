@@ -10,11 +10,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from seglog.core import errors
 from seglog.core.errors import CorruptError, LogDirInUseError, SeglogError
 from seglog.core.fs import OsFile, OsFs
+from seglog.core.types import TopicPartition
 from seglog.spark.write.directories.commit_coordinator import (
     READY,
     CommitCoordinatorError,
@@ -30,6 +32,14 @@ _ATTEMPTS: Final = 10
 """How many coordinators a request may see end before it is answered."""
 
 
+def directories_of(path: str) -> list[str]:
+    """The absolute log directories of a sink's option ``path``: one, or several with commas."""
+    whole = directory_of(path)
+    if "," not in path or OsFs().exists(whole):
+        return [whole]
+    return [directory_of(one.strip()) for one in path.split(",") if one.strip()]
+
+
 def directory_of(path: str) -> str:
     """The absolute log directory of a sink's option ``path``."""
     return os.path.abspath("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path)
@@ -43,10 +53,14 @@ class TopicTarget(NamedTuple):
 
 
 class JobStart(NamedTuple):
-    """The answer to `begin`: the topics, and whether the transaction of the job was adopted before."""
+    """The answer to `begin`: the topics, and whether the transaction of the job was adopted before.
+
+    ``homes`` are the log directories in which to stage, where several are written to.
+    """
 
     topics: Mapping[str, TopicTarget]
     adopted: bool
+    homes: Mapping[TopicPartition, str] = MappingProxyType({})
 
 
 class CommitResult(NamedTuple):
@@ -67,6 +81,10 @@ class CommitClient:
     def __init__(self, path: str, *, linger: float) -> None:
         self._path = os.path.realpath(path)
         self._linger = linger
+
+    @property
+    def directory(self) -> str:
+        return self._path
 
     def begin(self, request: JobRequest) -> JobStart:
         """Begin a job; start a coordinator if none runs."""

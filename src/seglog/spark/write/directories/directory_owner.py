@@ -12,8 +12,7 @@ from seglog.client.produce.batch_producer import FENCED
 from seglog.client.produce.coordinator import BUSY, MOVED, Retries
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AdoptError, NotLeaderError, ProducerFencedError, RequestFailedError
-from seglog.core.types import TopicPartition
-from seglog.storage.adopt.segment_request import SegmentPlace, SegmentRequest
+from seglog.storage.adopt.segment_request import SegmentRequest
 from seglog.storage.directory.owner_socket import exchange, socket_path
 
 _RETRIABLE: Final = (MOVED | BUSY | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}) - {
@@ -43,25 +42,13 @@ class DirectoryOwner:
         """Note that an application writes through the broker; its last version in the ledger, -1 if none."""
         return int(self._once("note", {"application": application})["last"])
 
-    def adopt(self, request: SegmentRequest, config: ClientConfig) -> SegmentPlace:
-        """Have the leader take over a segment. `NotLeaderError` if the broker does not lead the partition: then it has
-        not been taken over by it."""
-        return SegmentPlace(**self._ask("adopt", request._asdict(), config, config.delivery_timeout))
-
-    def wait(self, partition: TopicPartition, place: SegmentPlace, config: ClientConfig) -> None:
-        """Wait until a segment is committed. `RequestFailedError` if it may be lost, or the transaction's time is
-        over."""
-        fields = {**partition._asdict(), **place._asdict(), "seconds": config.timeout}
-        try:
-            self._ask("wait", fields, config, config.transaction_timeout)
-        except NotLeaderError as error:
-            raise RequestFailedError(f"{partition} has another leader since a segment was appended: {error}") from error
-
-    def _ask(self, do: str, fields: Mapping[str, object], config: ClientConfig, patience: float) -> Mapping[str, Any]:
-        retries = Retries(config, patience)
+    def adopt(self, request: SegmentRequest, config: ClientConfig) -> None:
+        """Have the leader take over a segment, which need not be committed then. `NotLeaderError` if the broker does
+        not lead the partition, `OwnerGoneError` if it has ended: then the segment may have been taken over."""
+        retries = Retries(config, config.delivery_timeout)
         while True:
             try:
-                return self._once(do, fields)
+                self._once("adopt", request._asdict())
             except _RefusalError as refusal:
                 if refusal.code in FENCED:
                     raise ProducerFencedError(str(refusal)) from None
@@ -70,17 +57,23 @@ class DirectoryOwner:
                 if refusal.code not in _RETRIABLE:
                     raise AdoptError(f"{self.directory}: {refusal}") from None
                 retries.wait(str(refusal))
+            else:
+                return
 
     def _once(self, do: str, fields: Mapping[str, object]) -> Mapping[str, Any]:
         line = exchange(socket_path(self.directory), json.dumps({"do": do, **fields}).encode() + b"\n")
         if not line:
-            raise _RefusalError(f"the broker of {self.directory} has ended", ErrorCode.NETWORK_EXCEPTION)
+            raise OwnerGoneError(f"the broker of {self.directory} has ended")
         answer = json.loads(line)
         if "ok" not in answer:
             name, text = answer["error"]
             raise _RefusalError(f"{name}: {text}", answer["code"])
         found: Mapping[str, Any] = answer["ok"]
         return found
+
+
+class OwnerGoneError(RequestFailedError):
+    """The broker has ended before it answered."""
 
 
 class _RefusalError(RequestFailedError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os.path
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -33,7 +33,8 @@ MOST_OPEN: Final = 256
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan:
-    """The plan of a job for its tasks; ``directory`` is the absolute log directory.
+    """The plan of a job for its tasks; ``directory`` is the absolute log directory, ``homes`` has those of partitions
+    for which it is another one.
 
     ``adopted``: the transaction of the options was adopted before, so there is nothing to write.
     """
@@ -43,6 +44,10 @@ class WritePlan:
     options: WriteOptions
     targets: Mapping[str, TopicTarget]
     adopted: bool = False
+    homes: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    def home(self, partition: TopicPartition) -> str:
+        return self.homes.get(partition, self.directory)
 
 
 class TaskWriter:
@@ -117,13 +122,14 @@ class TaskWriter:
             self._finish_oldest()
         staged = staged_at(partition, self._plan.job, f"{self._task}-{self._begun}")
         self._begun += 1
-        if not self._fs.exists(os.path.join(self._plan.directory, str(partition))):
+        home = self._plan.home(partition)
+        if not self._fs.exists(os.path.join(home, str(partition))):
             raise AdoptError(
-                f"{self._plan.directory}/{partition} does not exist: the topic was deleted meanwhile, or this worker "
+                f"{home}/{partition} does not exist: the topic was deleted meanwhile, or this worker "
                 "does not see the log directory, which must be on a file system that all workers share"
             )
         writer = self._open[partition] = StagingWriter(
-            self._fs, self._clock, os.path.join(self._plan.directory, staged), config, has_keys=config.compact
+            self._fs, self._clock, os.path.join(home, staged), config, has_keys=config.compact
         )
         return writer
 
@@ -131,7 +137,7 @@ class TaskWriter:
         partition, writer = next(iter(self._open.items()))
         segments = writer.finish()
         del self._open[partition]
-        directory = os.path.relpath(writer.directory, self._plan.directory)
+        directory = os.path.relpath(writer.directory, self._plan.home(partition))
         self._parts.append(StagedPart.of(partition, directory, segments, keyed=writer.keyed))
 
     def _discard(self) -> None:
