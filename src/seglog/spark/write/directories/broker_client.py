@@ -21,7 +21,13 @@ from seglog.client.produce.group_mark import GroupMark, MarkValue
 from seglog.client.produce.transaction import Transaction
 from seglog.core.config import LogConfig
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import AdoptError, InvalidConfigError, RequestFailedError, UnknownTopicError
+from seglog.core.errors import (
+    AdoptError,
+    BrokerUnavailableError,
+    InvalidConfigError,
+    RequestFailedError,
+    UnknownTopicError,
+)
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
@@ -142,19 +148,28 @@ class BrokerCommitClient:
 
     def _create(self, name: str, partitions: int | None, config: Mapping[str, str]) -> None:
         LogConfig.from_mapping(config)
+        configs = [{"name": key, "value": value} for key, value in config.items()]
+        topic = {"name": name, "num_partitions": partitions or -1, "replication_factor": -1, "configs": configs}
+        retries = Retries(self._config, self._config.delivery_timeout)
+        while (problem := self._create_once(topic)) is not None:
+            retries.wait(problem)
+        while not self._is_there(name):
+            retries.wait(f"{self._names_of_directories} do not get the partitions of the new topic {name}")
+
+    def _create_once(self, topic: Mapping[str, object]) -> str | None:
+        """None when the topic exists; why the controller does not answer."""
         metadata = self._cluster.metadata(())
         address = metadata.brokers.get(metadata.controller)
         if address is None:
-            raise RequestFailedError(f"{self._config.bootstrap}: the cluster has no controller now")
-        configs = [{"name": key, "value": value} for key, value in config.items()]
-        topic = {"name": name, "num_partitions": partitions or -1, "replication_factor": -1, "configs": configs}
+            return f"{self._owners[0].bootstrap}: the cluster has no controller now"
         contents = {"topics": [topic], "timeout": round(self._config.timeout * 1000)}
-        (answer,) = self._cluster.ask_at(address, ApiKey.CREATE_TOPICS, contents).topics
+        try:
+            (answer,) = self._cluster.ask_at(address, ApiKey.CREATE_TOPICS, contents).topics
+        except BrokerUnavailableError as error:
+            return str(error)
         if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            check_answer(answer.error_code, f"topic {name}", answer.error_message)
-        retries = Retries(self._config, self._config.delivery_timeout)
-        while not self._is_there(name):
-            retries.wait(f"{self._names_of_directories} do not get the partitions of the new topic {name}")
+            check_answer(answer.error_code, f"topic {topic['name']}", answer.error_message)
+        return None
 
     def _is_there(self, name: str) -> bool:
         metadata = self._cluster.metadata([name])
