@@ -28,6 +28,13 @@ assert config.CACHE_DIR == before
 (directory,) = set(intrinsics._cache_directories.values())
 print(intrinsics.crc32c(byte_array(b"123456789" * 10), 0, 9), directory)
 """
+_LOOP = """
+from seglog.records.intrinsics import kernel
+
+@kernel
+def add(a, b):
+    return a + b
+"""
 
 
 def run(root: Path, **environment: str) -> tuple[int, str]:
@@ -74,6 +81,38 @@ def test_the_cache_lies_where_it_can_be_written(package: Path, tmp_path: Path) -
 
 def test_a_cpu_without_the_crc_instruction_gets_the_same_checksum(package: Path, tmp_path: Path) -> None:
     assert run(package, HOME=str(tmp_path), NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[0] == 0xE3069283
+
+
+def test_a_cache_moves_with_its_package(package: Path, tmp_path: Path) -> None:
+    """As in an archive for Spark: unpacked elsewhere, at another time, nothing is compiled again."""
+    (package / "seglog" / "records" / "loop.py").write_text(_LOOP)
+    program = "from seglog.records.loop import add; print(add(1, 2), sum(add.stats.cache_hits.values()))"
+
+    def added(root: Path) -> str:
+        environment = {"PYTHONPATH": str(root), "HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert added(package) == "3 0"
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(package, moved, copy_function=shutil.copyfile)
+    assert added(moved) == "3 1"
+    (moved / "seglog" / "records" / "loop.py").write_text(_LOOP.replace("a + b", "a + b + 1"))
+    assert added(moved) == "4 0"
+
+
+def test_a_cpu_that_is_named_with_the_crc_instruction_uses_it() -> None:
+    program = "from seglog.records import intrinsics; print(intrinsics.crc32c is intrinsics.crc32c_by_table)"
+    environment = {**os.environ, "NUMBA_CPU_NAME": "generic"}
+    for features, by_table in (("", "True"), ("+crc32,+popcnt,+sse4.2", "False")):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**environment, "NUMBA_CPU_FEATURES": features, "PYTHONPATH": str(SOURCE.parent)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == by_table
 
 
 def test_the_directory_changes_with_the_sources(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 numba's own cache fails at import if it finds no writable directory, and notices changes of one file only. So this
 module chooses the directory, and names it after the sources of the loops. Its parent is the first writable one of
-``NUMBA_CACHE_DIR``, the package's ``__pycache__`` and the user's cache, or a new temporary directory.
+``NUMBA_CACHE_DIR``, the package's ``__pycache__`` and the user's cache, or a new temporary directory. Names depend on
+contents, never on paths: a cache that moves with its package stays valid.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from seglog.core.fs import OsFs
+
 _ENVIRONMENT: Final = "NUMBA_CACHE_DIR"
+_LOCATORS: Final = "seglog.core.numba_locator.MovableCacheLocator,ZipCacheLocator"
 
 
 def _stamp(sources: Collection[str]) -> str:
-    """A word that changes with any of these files."""
+    """A word that changes with the contents of any of these files."""
     digest = hashlib.sha256()
-    for source in sorted(sources):
-        digest.update(os.path.abspath(source).encode())
+    for source in sorted(sources, key=os.path.basename):
         try:
-            found = os.stat(source)
+            content = OsFs().read(source)
         except OSError:  # inside of a zip: the path, with the version in it, must do
-            continue
-        digest.update(f":{found.st_mtime_ns}:{found.st_size}\n".encode())
+            content = os.path.abspath(source).encode()
+        digest.update(f"{os.path.basename(source)}:{len(content)}\n".encode() + content)
     return digest.hexdigest()[:12]
 
 
@@ -59,12 +62,12 @@ def choose_cache_directory(sources: Collection[str]) -> str:
 
 @contextmanager
 def numba_cache(directory: str) -> Iterator[None]:
-    """Functions decorated in this context are cached in ``directory``. numba's setting is restored afterwards."""
+    """Functions decorated in this context are cached in ``directory``. numba's settings are restored afterwards."""
     from numba.core import config
 
-    before = config.CACHE_DIR
-    config.CACHE_DIR = directory
+    before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
+    config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = directory, _LOCATORS
     try:
         yield
     finally:
-        config.CACHE_DIR = before
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before

@@ -130,9 +130,9 @@ copy: Callable[[U8, int, U8, int, int], None] = intrinsic(_copy)
 
 
 def _has_crc_instruction() -> bool:
-    """Whether the CPU that numba compiles for has SSE 4.2's ``crc32``. False if the user set a CPU for numba."""
+    """Whether the CPU that numba compiles for has SSE 4.2's ``crc32``. A CPU that the user set must name it."""
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
-        return False
+        return "+crc32" in (config.CPU_FEATURES or "").split(",")
     features = binding.get_host_cpu_features()
     return binding.get_default_triple().startswith("x86_64") and bool(features.get("crc32", features.get("sse4.2")))
 

@@ -1,3 +1,4 @@
 CACHE_DIR: str
 CPU_NAME: str | None
 CPU_FEATURES: str | None
+CACHE_LOCATOR_CLASSES: str
