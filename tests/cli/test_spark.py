@@ -24,7 +24,7 @@ def test_each_job_has_help(run: Run) -> None:
         ran = run("spark", job, "--help")
         assert (ran.code, ran.err) == (0, ""), job
         assert f"Usage: seglog spark {job}" in ran.text
-        for option in ("--json",) if job == "table" else ("--json", "--master", "--conf"):
+        for option in ("--json",) if job in ("package", "table") else ("--json", "--master", "--conf"):
             assert option in ran.text, (job, option)
 
 
@@ -41,6 +41,11 @@ def test_reports_errors_before_spark_starts(tmp_path: Path) -> None:
         (("ingest", tmp_path / "x.csv", *into, "--bad-lines", "no"), "error or skip"),
         (("ingest", tmp_path / "x.csv", *into, "--header", "x"), "--header: 'x' is not NAME=EXPR"),
         (("ingest", tmp_path / "y.csv", *into), "No such file or directory"),
+        (("package", tmp_path / "x.csv"), "exists: give another name"),
+        (("package", tmp_path / "y.zip"), "by its suffix, .tar.gz or .tgz"),
+        (("package", tmp_path / "y.tar.gz", "--extra", "spark"), "they have Spark and Java already"),
+        (("package", tmp_path / "y.tar.gz", "--extra", "format"), "has no extra 'format'; it has "),
+        (("package", tmp_path / "y.tar.gz", "--with", "no-such-thing"), "pip install 'no-such-thing'"),
     ):
         ran = seglog_command("spark", *arguments)
         assert (ran.code, ran.out) == (2, b""), arguments

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.core.errors import MissingExtraError
+from seglog.core.errors import MissingExtraError, SeglogError
 from seglog.spark import get_spark
 from tests import golden
 
@@ -91,3 +91,10 @@ def test_without_pyspark_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(MissingExtraError, match=r"a Spark session needs pyspark\.sql: pip install 'seglog\[spark\]'"):
         get_spark()
+
+
+def test_a_driver_without_the_archive_says_how_to_unpack_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", "./seglog/bin/python")
+    with pytest.raises(SeglogError, match=r"\./seglog/bin/python does not exist in .*: mkdir seglog && tar -xzf"):
+        get_spark(master="spark://127.0.0.1:1")

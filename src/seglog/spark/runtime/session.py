@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Final
 
+from seglog.core.errors import SeglogError
 from seglog.core.extras import require
 from seglog.core.fs import OsFs
 from seglog.spark.runtime.java import ensure_java
@@ -39,15 +40,18 @@ def get_spark(
 ) -> SparkSession:
     """The active session, or a new one, in which ``spark.read.format("seglog")`` works.
 
-    Python workers run this process's interpreter, not the first ``python3`` on PATH. Without a Java on this machine,
-    the session uses the one of ``pip install 'seglog[java]'``, or raises `MissingExtraError`. The JVM and the workers
-    write their stderr to the file ``jvm_log``, if one is given, which is overwritten.
+    Python workers run this process's interpreter, not the first ``python3`` on PATH; on a cluster, the one that
+    ``spark.pyspark.python`` in ``config`` or ``PYSPARK_PYTHON`` names, as with an archive of `seglog spark package`.
+    Raises `SeglogError` if that path does not exist here: the driver runs it, too. Without a Java on this machine, the
+    session uses the one of ``pip install 'seglog[java]'``, or raises `MissingExtraError`. The JVM and the workers write
+    their stderr to the file ``jvm_log``, if one is given, which is overwritten.
     """
     sql = require("pyspark.sql", "spark", purpose="a Spark session")
     running = sql.SparkSession.getActiveSession()
     if running is None:
         ensure_java(os.environ)
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = python = _worker_python(master, config or {})
+        os.environ["PYSPARK_DRIVER_PYTHON"] = python
         if master.startswith("local"):
             # A machine that cannot resolve its own name would not get as far as the first query.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -66,6 +70,19 @@ def get_spark(
                 error.add_note(f"The JVM's output is in {jvm_log}")
             raise
     return session
+
+
+def _worker_python(master: str, config: Mapping[str, str]) -> str:
+    """The interpreter of Python workers: those of executors, and those in which the driver plans."""
+    if master.startswith("local"):
+        return sys.executable
+    python = config.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    if os.path.dirname(python) and not os.path.exists(python):
+        raise SeglogError(
+            f"the driver plans with the workers' Python, and {python} does not exist in {os.getcwd()}; an archive must "
+            f"be unpacked there, too: mkdir seglog && tar -xzf FILE.tar.gz -C seglog"
+        )
+    return python
 
 
 @contextmanager
