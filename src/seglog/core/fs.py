@@ -14,7 +14,7 @@ import stat as stat_module
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, Protocol
 
 from seglog.core.descriptors import with_descriptors
@@ -435,6 +435,17 @@ def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
             fs.unlink(temporary)  # it takes room, and the next one may be a shorter file
         raise
     fs.fsync_dir(os.path.dirname(path))
+
+
+def make_directories(fs: Fs, path: str) -> None:
+    """Create ``path`` and its missing parents, and sync their entries."""
+    if fs.exists(path):
+        return
+    parent = os.path.dirname(path)
+    make_directories(fs, parent)
+    with suppress(FileExistsError):
+        fs.mkdir(path)
+    fs.fsync_dir(parent)
 
 
 def remove_tree(fs: Fs, path: str) -> None:

@@ -12,11 +12,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from seglog.core.errors import InvalidConfigError
-from seglog.core.fs import Fs
 
 CATALOG: Final = "catalog.db"
 DATA: Final = "data"
@@ -85,14 +83,3 @@ def local_path(location: str) -> str:
 def location_of(path: str) -> str:
     """The URI by which Iceberg names a file."""
     return _SCHEME + path
-
-
-def make_directories(fs: Fs, path: str) -> None:
-    """Create ``path`` and its missing parents, and sync their entries."""
-    if fs.exists(path):
-        return
-    parent = os.path.dirname(path)
-    make_directories(fs, parent)
-    with suppress(FileExistsError):
-        fs.mkdir(path)
-    fs.fsync_dir(parent)

@@ -43,7 +43,7 @@ from seglog.core.errors import (
     TableInUseError,
     UnknownTableError,
 )
-from seglog.core.fs import Fs, OsFs
+from seglog.core.fs import Fs, OsFs, make_directories
 from seglog.table.layout import (
     LOCK,
     METADATA,
@@ -51,7 +51,6 @@ from seglog.table.layout import (
     TablePath,
     local_path,
     location_of,
-    make_directories,
     table_path,
 )
 from seglog.table.positions import Positions, changes_as_text, decode_positions, encode_positions

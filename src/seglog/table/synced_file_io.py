@@ -13,8 +13,8 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from seglog.core.file_sink import FileSink
-from seglog.core.fs import Fs, OsFs
-from seglog.table.layout import local_path, make_directories
+from seglog.core.fs import Fs, OsFs, make_directories
+from seglog.table.layout import local_path
 
 
 class SyncedFileIO(PyArrowFileIO):

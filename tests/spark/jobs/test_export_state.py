@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from seglog.core.errors import CorruptCheckpointError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, make_directories
 from seglog.core.types import TopicPartition
 from seglog.spark.jobs.export_files import DayWriter
 from seglog.spark.jobs.export_state import (
@@ -20,7 +20,6 @@ from seglog.spark.jobs.export_state import (
     clear_staging,
     commit,
     finish,
-    make_directories,
     read_state,
     staging_of,
     write_state,

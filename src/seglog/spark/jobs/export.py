@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.extras import require
-from seglog.core.fs import Fs, OsFs
+from seglog.core.fs import Fs, OsFs, make_directories
 from seglog.core.types import TopicPartition
 from seglog.spark.jobs import export_state
 from seglog.spark.jobs.driver import Paths, Progress, listed, watched
@@ -224,7 +224,7 @@ class _ExportRun:
         if not tasks:
             return []
         staging = export_state.staging_of(uuid.uuid4().hex)
-        export_state.make_directories(fs, os.path.join(self._output, staging))
+        make_directories(fs, os.path.join(self._output, staging))
         work = _work(self._reader, self._output, staging, self._shape, compression, max_file_bytes)
         size = sum(task.size for task in tasks)
         with watched(self._spark, size, len(tasks), self._progress):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from seglog.core.errors import CorruptCheckpointError, LogDirInUseError, SeglogError
-from seglog.core.fs import Fs, remove_tree, write_atomically
+from seglog.core.fs import Fs, make_directories, remove_tree, write_atomically
 from seglog.core.types import TopicPartition
 
 OWN: Final = "_seglog_export"
@@ -143,17 +143,6 @@ def finish(fs: Fs, output: str, state: ExportState) -> ExportState:
     done = replace(state, pending=())
     write_state(fs, output, done)
     return done
-
-
-def make_directories(fs: Fs, path: str) -> None:
-    """Create ``path`` and its missing parents, and sync them."""
-    if fs.exists(path):
-        return
-    parent = os.path.dirname(path)
-    make_directories(fs, parent)
-    with suppress(FileExistsError):
-        fs.mkdir(path)
-    fs.fsync_dir(parent)
 
 
 def staging_of(run: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from seglog.records import kafka_schemas as schemas
 from seglog.records.kafka_messages import (
     Message,
@@ -16,7 +14,7 @@ from seglog.records.kafka_messages import (
     read_message,
     to_json,
 )
-from seglog.spark.views.tables import microseconds, rows_of
+from seglog.spark.views.tables import microseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +23,6 @@ _OFFSET_COMMITS: Final = (0, 1)
 _WITH_EPOCHS: Final = 3
 _EXPIRING: Final = 1
 """Versions of ``OffsetCommitValue``: the first with a leader epoch, and the only one with a time of expiry."""
-_FROM_THE_LOG: Final = {"logPartition": "partition", "logOffset": "offset", "timestamp": "timestamp"}
 
 
 def current_offsets(frame: DataFrame) -> DataFrame:
@@ -38,21 +35,6 @@ def current_offsets(frame: DataFrame) -> DataFrame:
         .agg(f.max_by(f.struct("*"), "logOffset").alias("latest"))
     )
     return latest.select("latest.*").where("not isDeleted")
-
-
-def group_rows(records: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
-    """One row for each record. ``records`` has the columns key, value, partition, offset and timestamp."""
-    rows = [
-        describe(key, value)
-        for key, value in zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
-    ]
-
-    def build(name: str) -> pa.Array:
-        if name in _FROM_THE_LOG:
-            return records.column(_FROM_THE_LOG[name])
-        return pa.array([row.get(name) for row in rows], arrow.field(name).type)
-
-    return rows_of(arrow, build)
 
 
 def describe(key: bytes | None, value: bytes | None) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -21,7 +22,7 @@ from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.runtime.broker_connections import connections
 from seglog.spark.views.latest.source import latest_reader
-from seglog.spark.views.tables import BatchTask, FetchedBatchTask, SegmentTask, columns_of
+from seglog.spark.views.tables import BatchTask, FetchedBatchTask, SegmentTask, columns_of, described_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,48 +148,57 @@ class _BytesReader(DataSourceReader):
             yield from batch_rows(task, arrow)
 
 
-class _GroupReader(DataSourceReader):
+class _OwnTopicReader(DataSourceReader, ABC):
+    """A view of one of Kafka's own topics, of which `_describe` knows the records."""
+
+    def __init__(self, schema: StructType, records: SeglogReader) -> None:
+        self._schema = schema
+        self._records = records
+
+    @abstractmethod
+    def _describe(self) -> Callable[[bytes, bytes], Mapping[str, Any]]:
+        """From a record's key and value to columns; imported in the worker."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._records.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        for batch in self._records.read(partition):
+            yield described_rows(batch, arrow, self._describe())
+
+
+class _GroupReader(_OwnTopicReader):
     """The view ``group-offsets``: decodes the records of ``__consumer_offsets``, without uncommitted transactions."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        if options.selection is None:
-            options = replace(options, selection=Subscribe(topics=(_CONSUMER_OFFSETS,)))
-        self._schema = schema
-        self._records = SeglogReader(_DECODED, replace(options, view="records", columns=None, read_committed=True))
+        chosen = replace(_of_topic(options, _CONSUMER_OFFSETS), view="records", columns=None, read_committed=True)
+        super().__init__(schema, SeglogReader(_DECODED, chosen))
 
-    def partitions(self) -> Sequence[InputPartition]:
-        return self._records.partitions()
+    def _describe(self) -> Callable[[bytes, bytes], Mapping[str, Any]]:
+        from seglog.spark.views.group_rows import describe
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        from seglog.spark.views.group_rows import group_rows
-
-        arrow = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in self._records.read(partition):
-            yield group_rows(batch, arrow)
+        return describe
 
 
-class _TransactionReader(DataSourceReader):
+class _TransactionReader(_OwnTopicReader):
     """The view ``transactions``: decodes the newest record of each transactional id."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        if options.selection is None:
-            options = replace(options, selection=Subscribe(topics=(_TRANSACTION_STATE,)))
-        self._schema = schema
-        self._records = latest_reader(_DECODED, replace(options, view="latest", columns=None))
+        chosen = replace(_of_topic(options, _TRANSACTION_STATE), view="latest", columns=None)
+        super().__init__(schema, latest_reader(_DECODED, chosen))
 
-    def partitions(self) -> Sequence[InputPartition]:
-        return self._records.partitions()
+    def _describe(self) -> Callable[[bytes, bytes], Mapping[str, Any]]:
+        from seglog.spark.views.transaction_rows import describe
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from pyspark.sql.pandas.types import to_arrow_schema
+        return describe
 
-        from seglog.spark.views.transaction_rows import transaction_rows
 
-        arrow = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in self._records.read(partition):
-            yield transaction_rows(batch, arrow)
+def _of_topic(options: ReadOptions, topic: str) -> ReadOptions:
+    """With this topic, unless the options choose others."""
+    return options if options.selection is not None else replace(options, selection=Subscribe(topics=(topic,)))
 
 
 def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:

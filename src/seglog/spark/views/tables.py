@@ -25,6 +25,7 @@ from seglog.spark.read.directories.planning import Piece, ReadRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_FROM_THE_LOG: Final = {"logPartition": "partition", "logOffset": "offset", "timestamp": "timestamp"}
 _LAST_DAY_MS: Final = 253_402_300_799_999
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
@@ -154,3 +155,23 @@ def rows_of(arrow: pa.Schema, build: Build) -> pa.RecordBatch:
 
     arrays = [build(field.name).cast(field.type) for field in arrow]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def described_rows(
+    records: pa.RecordBatch, arrow: pa.Schema, describe: Callable[[bytes, bytes], Mapping[str, Any]]
+) -> pa.RecordBatch:
+    """A row for each record of a topic of Kafka's own: where it is in the log, and what ``describe`` makes of it.
+
+    ``records`` has the columns key, value, partition, offset and timestamp.
+    """
+    import pyarrow as pa
+
+    pairs = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
+    rows = [describe(key, value) for key, value in pairs]
+
+    def build(name: str) -> pa.Array:
+        if name in _FROM_THE_LOG:
+            return records.column(_FROM_THE_LOG[name])
+        return pa.array([row.get(name) for row in rows], arrow.field(name).type)
+
+    return rows_of(arrow, build)

@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Any
 
 from seglog.coordinators.transactions.log_records import decode
 from seglog.core.errors import CorruptRecordError, UnsupportedFormatError
 from seglog.core.types import NO_PRODUCER_ID
-from seglog.spark.views.tables import microseconds, rows_of
-
-_FROM_THE_LOG: Final = {"logPartition": "partition", "logOffset": "offset", "timestamp": "timestamp"}
-
-
-def transaction_rows(records: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
-    """One row for each record. ``records`` has the columns key, value, partition, offset and timestamp."""
-    rows = [
-        describe(key, value)
-        for key, value in zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
-    ]
-
-    def build(name: str) -> pa.Array:
-        if name in _FROM_THE_LOG:
-            return records.column(_FROM_THE_LOG[name])
-        return pa.array([row.get(name) for row in rows], arrow.field(name).type)
-
-    return rows_of(arrow, build)
+from seglog.spark.views.tables import microseconds
 
 
 def describe(key: bytes, value: bytes) -> dict[str, Any]:
