@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import DataFrame
@@ -17,9 +16,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import seglog
-from bench.connector import CORES, Beside, beside, describe, noop, records, rows
+from bench.connector import CORES, Beside, beside, describe, readings, records, rows, show
 from bench.segments import rounds
-from bench.sides import Cost, in_turn
+from bench.sides import in_turn
 from seglog.spark.read.schema import record_schema
 
 if TYPE_CHECKING:
@@ -34,6 +33,14 @@ _CASES: Final = (
     (1000, "none", 8),
 )
 _KEY: Final = "00012345"
+_RATIOS: Final = (
+    ("all columns", "connector", "seglog", "3.5x (100 B), 3x (1 KB)"),
+    ("beside minPartitions", f"connector, minPartitions={CORES}", "seglog", "2.2x (100 B), 1.8x (1 KB)"),
+    ("of Spark's own limit", "rows without decoding", "seglog", "0.75x"),
+    ("two columns", "connector, two columns", "seglog, two columns", "4x"),
+    ("one key", "connector, one key", "seglog, one key", "10x"),
+    ("headers of batches", "connector", "seglog, view=batches", "10x"),
+)
 
 
 def main() -> None:
@@ -45,11 +52,10 @@ def main() -> None:
             both.create(topic, partitions)
             both.fill(topic, rows(both.spark, count, value_bytes), codec)
             print(f"values of {value_bytes} B, {codec}, {partitions} partition(s), {count:,} records", flush=True)
-            _show(count, in_turn(_sides(both, topic, count), rounds()))
+            show(count, in_turn(_sides(both, topic, count), rounds()), _RATIOS)
 
 
 def _sides(both: Beside, topic: str, count: int) -> dict[str, Callable[[], None]]:
-    """Each makes its frame anew, so that planning counts."""
     key = f"key = cast('{_KEY}' as binary)"
     two = ["offset", "timestamp"]
     frames: dict[str, Callable[[], DataFrame]] = {
@@ -63,26 +69,7 @@ def _sides(both: Beside, topic: str, count: int) -> dict[str, Callable[[], None]
         "seglog, one key": lambda: both.ours(topic, keyEquals=_KEY),
         "seglog, view=batches": lambda: both.ours(topic, view="batches"),
     }
-    return {name: partial(_make_rows, make) for name, make in frames.items()}
-
-
-def _make_rows(make: Callable[[], DataFrame]) -> None:
-    noop(make())
-
-
-def _show(count: int, costs: dict[str, Cost]) -> None:
-    for name, cost in costs.items():
-        print(f"  {name:28} {cost.wall:6.2f} s  {count / cost.wall / 1e6:5.2f} M rows/s")
-    walls = {name: cost.wall for name, cost in costs.items()}
-    for title, theirs, ours, asked in (
-        ("all columns", "connector", "seglog", "3.5x (100 B), 3x (1 KB)"),
-        ("beside minPartitions", f"connector, minPartitions={CORES}", "seglog", "2.2x (100 B), 1.8x (1 KB)"),
-        ("of Spark's own limit", "rows without decoding", "seglog", "0.75x"),
-        ("two columns", "connector, two columns", "seglog, two columns", "4x"),
-        ("one key", "connector, one key", "seglog, one key", "10x"),
-        ("headers of batches", "connector", "seglog, view=batches", "10x"),
-    ):
-        print(f"  {title:28} {walls[theirs] / walls[ours]:5.2f}x, asked {asked}", flush=True)
+    return readings(frames)
 
 
 def _ceiling(both: Beside, topic: str, count: int) -> Callable[[], DataFrame]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench import kafka
 from bench.commands import ENVIRONMENT
+from bench.sides import Cost
 from seglog.spark import get_spark
 from tests.kafka import tools
 from tests.kafka.connector import CONNECTOR, connector_config
@@ -108,3 +110,21 @@ def rows(spark: SparkSession, count: int, value_bytes: int, keys: int = 100_000)
 def noop(frame: DataFrame) -> None:
     """Make every row, and drop it in the JVM."""
     frame.write.format("noop").mode("overwrite").save()
+
+
+def readings(frames: Mapping[str, Callable[[], DataFrame]]) -> dict[str, Callable[[], None]]:
+    """Each makes its frame anew and reads it, so that planning counts."""
+
+    def read(make: Callable[[], DataFrame]) -> None:
+        noop(make())
+
+    return {name: partial(read, make) for name, make in frames.items()}
+
+
+def show(count: int, costs: Mapping[str, Cost], ratios: Sequence[tuple[str, str, str, str]]) -> None:
+    """Print what each side took for ``count`` records, and ratios: a title, theirs, ours and the ratio that is
+    asked."""
+    for name, cost in costs.items():
+        print(f"  {name:28} {cost.wall:6.2f} s  {count / cost.wall / 1e6:5.2f} M rows/s")
+    for title, theirs, ours, asked in ratios:
+        print(f"  {title:28} {costs[theirs].wall / costs[ours].wall:5.2f}x, asked {asked}", flush=True)

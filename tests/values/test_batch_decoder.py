@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,12 +14,11 @@ from seglog.core.fs import OsFs
 from seglog.testing import Broker
 from seglog.values.batch_decoder import BatchDecoder
 from seglog.values.dead_letters import DeadLetters
-from seglog.values.registry import Registry, SchemaNotFoundError
+from seglog.values.registry import SchemaNotFoundError
 from seglog.values.schemas import SchemaError
-from seglog.values.value_options import RegistryConfig
 from tests.kit.confluent_registry import registry_client
 from tests.values.avro.test_decoder import encode
-from tests.values.batches import batch_of, formats
+from tests.values.batches import batch_of, formats, framed, register
 
 N = {"name": "n", "type": "int"}
 S = {"name": "s", "type": "string", "default": "none"}
@@ -30,36 +28,16 @@ OTHER: Any = {"type": "record", "name": "G", "fields": [N]}
 ALL = ["key", "value", "topic", "partition", "offset"]
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Broker]:
-    with Broker(registry=True) as broker:
-        yield broker
-
-
-@pytest.fixture
-def url(running: Broker) -> str:
-    running.reset()
-    return running.registry_url
-
-
-def _register(url: str, subject: str, schema: Any) -> int:
-    return Registry(RegistryConfig(urls=(url,))).register(subject, "AVRO", json.dumps(schema))
-
-
-def _framed(number: int, schema: Any, value: Any) -> bytes:
-    return b"\0" + number.to_bytes(4, "big") + encode(schema, value)
-
-
 def _values(batch: Any) -> list[Any]:
     return list(batch.column("value").to_pylist())
 
 
 def test_values_of_several_ids_are_read_with_the_latest_schema(url: str) -> None:
-    first, second = _register(url, "t-value", V1), _register(url, "t-value", V2)
+    first, second = register(url, "t-value", V1), register(url, "t-value", V2)
     decoder = BatchDecoder(formats(valueFormat="avro", schema_registry_url=url))
     rows = [
-        _framed(second, V2, {"n": 1, "s": "a"}), None, _framed(first, V1, {"n": 2}),
-        _framed(second, V2, {"n": 3, "s": "b"}),
+        framed(second, V2, {"n": 1, "s": "a"}), None, framed(first, V1, {"n": 2}),
+        framed(second, V2, {"n": 3, "s": "b"}),
     ]  # fmt: skip
     found = decoder.decode(batch_of(rows), ALL)
     assert found.schema.names == ALL
@@ -70,16 +48,16 @@ def test_values_of_several_ids_are_read_with_the_latest_schema(url: str) -> None
 
 
 def test_the_readers_schema_stays_when_a_new_version_comes(url: str) -> None:
-    _register(url, "t-value", V1)
+    register(url, "t-value", V1)
     chosen = formats(valueFormat="avro", schema_registry_url=url)
-    second = _register(url, "t-value", V2)
+    second = register(url, "t-value", V2)
     decoder = BatchDecoder(chosen)
-    assert _values(decoder.decode(batch_of([_framed(second, V2, {"n": 1, "s": "a"})]), ["value"])) == [{"n": 1}]
+    assert _values(decoder.decode(batch_of([framed(second, V2, {"n": 1, "s": "a"})]), ["value"])) == [{"n": 1}]
 
 
 def test_keys_and_ids_in_headers(url: str) -> None:
-    number = _register(url, "t-value", V1)
-    key_number = _register(url, "t-key", "long")
+    number = register(url, "t-value", V1)
+    key_number = register(url, "t-key", "long")
     with registry_client(url) as client:
         guid = client.get_latest_version("t-value").guid
     decoder = BatchDecoder(
@@ -88,23 +66,23 @@ def test_keys_and_ids_in_headers(url: str) -> None:
     assert set(decoder.input_columns(["value"])) == {"value", "topic", "partition", "offset", "headers"}
     assert decoder.input_columns(["topic", "offset"]) == ["topic", "offset"]
     header = [("__value_schema_id", b"\1" + UUID(guid).bytes)]
-    keys = [_framed(key_number, "long", 5), None]
-    values = [encode(V1, {"n": 1}), _framed(number, V1, {"n": 2})]
+    keys = [framed(key_number, "long", 5), None]
+    values = [encode(V1, {"n": 1}), framed(number, V1, {"n": 2})]
     found = decoder.decode(batch_of(values, keys=keys, headers=[header, None]), ["key", "value"])
     assert found.to_pylist() == [{"key": 5, "value": {"n": 1}}, {"key": None, "value": {"n": 2}}]
 
 
 def test_the_first_bad_value_ends_a_query_with_its_place(url: str) -> None:
-    number = _register(url, "t-value", V1)
+    number = register(url, "t-value", V1)
     decoder = BatchDecoder(formats(valueFormat="avro", schema_registry_url=url))
-    good, cut = _framed(number, V1, {"n": 1}), b"\0" + number.to_bytes(4, "big")
+    good, cut = framed(number, V1, {"n": 1}), b"\0" + number.to_bytes(4, "big")
     place = "topic t, partition 3, offset 11: the value cannot be decoded: "
     for bad, reason in (
         (cut, "the value ends too early"),
         (b"{}", "the value has 2 bytes, too few for the id of a schema"),
         (b'{"a": 1}', "the value begins with 0x7b, not with 0 and the id of a schema"),
         (
-            _framed(9999, V1, {"n": 1}),
+            framed(9999, V1, {"n": 1}),
             r"schema registry .*: schemas/ids/9999: HTTP 404: Schema 9999 not found \(error 40403\)",
         ),
     ):
@@ -113,13 +91,13 @@ def test_the_first_bad_value_ends_a_query_with_its_place(url: str) -> None:
 
 
 def test_permissive_keeps_the_bytes_and_counts(url: str, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    number, other = _register(url, "t-value", V1), _register(url, "other", OTHER)
+    number, other = register(url, "t-value", V1), register(url, "other", OTHER)
     letters = DeadLetters(OsFs(), str(tmp_path / "a" / "letters"))
     chosen = formats(valueFormat="avro", schema_registry_url=url)
     decoder = BatchDecoder(chosen, permissive=True, dead_letters=letters)
     wanted = ["offset", "value", "valueBytes"]
     assert set(decoder.input_columns(wanted)) >= {"key", "value", "timestamp", "topic", "partition", "offset"}
-    good, bad, wrong = _framed(number, V1, {"n": 1}), b"bad", _framed(other, OTHER, {"n": 1})
+    good, bad, wrong = framed(number, V1, {"n": 1}), b"bad", framed(other, OTHER, {"n": 1})
     found = list(decoder.decode_all(iter([batch_of([good, bad, None, wrong], keys=[b"k"] * 4)]), wanted))
     assert [row for batch in found for row in batch.to_pylist()] == [
         {"offset": 10, "value": {"n": 1}, "valueBytes": None},
@@ -151,22 +129,22 @@ def test_many_bad_values_are_written_before_the_end(tmp_path: Path) -> None:
 
 
 def test_a_registry_that_does_not_answer_is_no_bad_value(running: Broker, url: str) -> None:
-    number = _register(url, "t-value", V1)
+    number = register(url, "t-value", V1)
     decoder = BatchDecoder(
         formats(valueFormat="avro", valueSchema=json.dumps(V1), schema_registry_url=url), permissive=True
     )
     running.stop()
     try:
         with pytest.raises(RequestFailedError, match="refused"):
-            decoder.decode(batch_of([_framed(number + 7, V1, {"n": 1})]), ["value"])
+            decoder.decode(batch_of([framed(number + 7, V1, {"n": 1})]), ["value"])
     finally:
         running.start()
 
 
 def test_topics_with_different_schemas_are_refused(url: str) -> None:
-    _register(url, "a-value", V1)
-    _register(url, "b-value", V2)
-    _register(url, "c-value", V1)
+    register(url, "a-value", V1)
+    register(url, "b-value", V2)
+    register(url, "c-value", V1)
     with pytest.raises(InvalidConfigError, match="topics a and b have different schemas"):
         formats(["a", "b"], valueFormat="avro", schema_registry_url=url)
     formats(["a", "c"], valueFormat="avro", schema_registry_url=url)
@@ -179,10 +157,10 @@ def test_topics_with_different_schemas_are_refused(url: str) -> None:
 
 
 def test_subjects_are_named_by_the_record(url: str) -> None:
-    number = _register(url, "F", V1)
+    number = register(url, "F", V1)
     options = {"valueFormat": "avro", "schema_registry_url": url, "valueSubjectStrategy": "RecordName"}
     decoder = BatchDecoder(formats(["x"], **options, valueRecordName="F"))
-    assert _values(decoder.decode(batch_of([_framed(number, V1, {"n": 4})]), ["value"])) == [{"n": 4}]
+    assert _values(decoder.decode(batch_of([framed(number, V1, {"n": 4})]), ["value"])) == [{"n": 4}]
 
 
 def test_a_schema_from_a_file(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import InvalidConfigError, InvalidRecordError
 from seglog.core.fs import OsFs
-from seglog.testing import Broker
 from seglog.values.batch_decoder import BatchDecoder
 from seglog.values.batch_encoder import BatchEncoder, WriteFormats, resolve_write_formats
 from seglog.values.reader_schema import make_format
@@ -23,18 +21,6 @@ from tests.values.batches import batch_of, formats
 
 V1: Any = {"type": "record", "name": "F", "fields": [{"name": "n", "type": "int"}]}
 V2: Any = {"type": "record", "name": "F", "fields": [{"name": "n", "type": ["null", "long"]}]}
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Broker]:
-    with Broker(registry=True) as broker:
-        yield broker
-
-
-@pytest.fixture
-def url(running: Broker) -> str:
-    running.reset()
-    return running.registry_url
 
 
 def resolved(topic: str | None = "t", **options: str) -> WriteFormats:

@@ -19,12 +19,6 @@ T0 = TopicPartition("t", 0)
 NOT_IDEMPOTENT = ProducerIdentity(ProducerIdAndEpoch(NO_PRODUCER_ID, -1))
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def broker(shared: Broker) -> Iterator[Broker]:
     """With a new topic ``t`` of three partitions, and a compacted one."""

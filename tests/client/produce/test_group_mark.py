@@ -7,29 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.client.connection import BrokerConnection
 from seglog.client.produce.group_mark import GroupMark, MarkValue
 from seglog.client.produce.transaction import Transaction
 from seglog.core.errors import ProducerFencedError, RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.testing import Broker
 from tests.client.produce.written import config
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-@pytest.fixture(params=[2, 1], ids=["implicit", "explicit"])
-def broker(shared: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    monkeypatch.setattr(BrokerConnection, "feature", lambda *_: request.param)
-    shared.reset()
-    shared.create_topic("t")
-    yield shared
-    shared.faults.assert_all_fired()
-    shared.faults.clear()
 
 
 @pytest.fixture

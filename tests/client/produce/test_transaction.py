@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from seglog.client.cluster_connections import TRANSACTION, ClusterConnections
-from seglog.client.connection import BrokerConnection
 from seglog.client.produce.batch_producer import BatchProducer
 from seglog.client.produce.transaction import (
     Transaction,
@@ -23,23 +22,6 @@ from seglog.testing import Broker
 from tests.client.produce.written import batches, config, numbers
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-@pytest.fixture(params=[2, 1], ids=["implicit", "explicit"])
-def broker(shared: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    """A new topic ``t`` of two partitions; clients of transaction version 2, and of 1."""
-    monkeypatch.setattr(BrokerConnection, "feature", lambda *_: request.param)
-    shared.reset()
-    shared.create_topic("t", 2)
-    yield shared
-    shared.faults.assert_all_fired()
-    shared.faults.clear()
 
 
 @pytest.fixture

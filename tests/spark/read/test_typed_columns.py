@@ -21,6 +21,7 @@ from seglog.values.registry import Registry
 from seglog.values.value_options import RegistryConfig
 from tests.spark.logs import batches, make_reader
 from tests.values.avro.test_decoder import encode
+from tests.values.batches import framed, register
 
 _PICKLING: Any = import_module("pyspark.cloudpickle")
 pytestmark = pytest.mark.xdist_group("spark")
@@ -38,14 +39,6 @@ def running() -> Iterator[Broker]:
 def url(running: Broker) -> str:
     running.reset()
     return running.registry_url
-
-
-def _register(url: str, subject: str, schema: Any) -> int:
-    return Registry(RegistryConfig(urls=(url,))).register(subject, "AVRO", json.dumps(schema))
-
-
-def _framed(number: int, schema: Any, value: Any) -> bytes:
-    return b"\0" + number.to_bytes(4, "big") + encode(schema, value)
 
 
 def _write(path: Path, topic: str, *values: bytes | None) -> None:
@@ -69,8 +62,8 @@ def _read(options: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def test_a_stream_and_a_batch_read_structs(spark: SparkSession, url: str, tmp_path: Path) -> None:
-    first, second = _register(url, "t-value", V1), _register(url, "t-value", V2)
-    _write(tmp_path, "t", _framed(first, V1, {"n": 1}), None, _framed(second, V2, {"n": 2, "when": 5}))
+    first, second = register(url, "t-value", V1), register(url, "t-value", V2)
+    _write(tmp_path, "t", framed(first, V1, {"n": 1}), None, framed(second, V2, {"n": 2, "when": 5}))
     options = _options(tmp_path, url)
     frame = spark.read.format("seglog").options(**options).load()
     assert frame.schema["value"].dataType.simpleString() == "struct<n:int,when:bigint>"
@@ -135,8 +128,8 @@ def test_all_types_of_avro_come_to_spark(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_permissive_adds_the_bytes_and_fills_dead_letters(url: str, tmp_path: Path) -> None:
-    number = _register(url, "t-value", V1)
-    _write(tmp_path / "log", "t", _framed(number, V1, {"n": 1}), b"bad")
+    number = register(url, "t-value", V1)
+    _write(tmp_path / "log", "t", framed(number, V1, {"n": 1}), b"bad")
     options = _options(tmp_path / "log", url, mode="permissive", deadLetter=str(tmp_path / "letters"))
     rows = _read(options)
     assert [(row["offset"], row["value"], row["valueBytes"]) for row in rows] == [
@@ -150,19 +143,19 @@ def test_permissive_adds_the_bytes_and_fills_dead_letters(url: str, tmp_path: Pa
 
 def test_a_query_keeps_the_schema_that_it_was_planned_with(url: str, tmp_path: Path) -> None:
     """Spark pickles the source after it has asked for the schema, and makes the reader from the copy."""
-    number = _register(url, "t-value", V1)
-    _write(tmp_path, "t", _framed(number, V1, {"n": 1}))
+    number = register(url, "t-value", V1)
+    _write(tmp_path, "t", framed(number, V1, {"n": 1}))
     source = DefaultSource(_options(tmp_path, url))
     schema = source.schema()
     copy = _copy(source)
-    _register(url, "t-value", V2)
+    register(url, "t-value", V2)
     reader = _copy(copy.reader(schema))
     assert [row["value"] for batch in batches(reader) for row in batch.to_pylist()] == [{"n": 1}]
 
 
 def test_a_schema_of_a_user_must_have_the_types(url: str, tmp_path: Path) -> None:
-    number = _register(url, "t-value", V1)
-    _write(tmp_path, "t", _framed(number, V1, {"n": 1}))
+    number = register(url, "t-value", V1)
+    _write(tmp_path, "t", framed(number, V1, {"n": 1}))
     value = StructType([StructField("n", IntegerType())])
     options = _options(tmp_path, url)
     assert [
@@ -174,8 +167,8 @@ def test_a_schema_of_a_user_must_have_the_types(url: str, tmp_path: Path) -> Non
 
 def test_two_topics_with_different_schemas_in_one_query_are_refused(url: str, tmp_path: Path) -> None:
     for topic, schema in (("t", V1), ("u", V2)):
-        number = _register(url, f"{topic}-value", schema)
-        _write(tmp_path, topic, _framed(number, schema, {"n": 1, "when": None}))
+        number = register(url, f"{topic}-value", schema)
+        _write(tmp_path, topic, framed(number, schema, {"n": 1, "when": None}))
     with pytest.raises(InvalidConfigError, match="topics t and u have different schemas"):
         make_reader(_options(tmp_path, url, subscribe="t,u"))
 
@@ -228,6 +221,6 @@ def test_a_table_keeps_no_secret(url: str) -> None:
         "schema.registry.bearer.auth.token": "t",
         "valueSubject": "s",
     }
-    _register(url, "s", V1)
+    register(url, "s", V1)
     with pytest.raises(InvalidConfigError, match=r"bearer.auth.token: the catalog would store it"):
         DefaultSource(options).schema()
