@@ -19,6 +19,7 @@ from seglog.client.produce.transaction import end_transactions
 from seglog.core.errors import ProducerFencedError, SeglogError
 from seglog.spark.write.brokers.batch_mark import BatchMarkError
 from seglog.testing import Broker, Cluster
+from tests.cases import is_long
 from tests.client.produce.written import config
 from tests.spark.write.brokers.sink_runs import (
     ALL,
@@ -34,7 +35,10 @@ from tests.spark.write.brokers.sink_runs import (
 )
 
 _queries = itertools.count()
+_BATCHES = 12 if is_long() else 2
 _MOST_RUNS = 10
+_EVERY = 1 if is_long() else 6
+"""At each how many-th request a driver dies or stands still: `make test-long` takes all."""
 
 
 @pytest.fixture(scope="module")
@@ -78,23 +82,17 @@ def test_batches_one_after_the_other(broker: Broker, query: str) -> None:
 
 
 def test_a_driver_that_dies_at_a_request(broker: Broker, query: str) -> None:
-    check_deaths(broker.bootstrap, new_topic(broker), query, sent=False, chosen=slice(0, None, 3))
+    check_deaths(broker.bootstrap, new_topic(broker), query, sent=False, chosen=slice(0, None, _EVERY))
 
 
 def test_a_driver_that_dies_before_an_answer(broker: Broker, query: str) -> None:
-    check_deaths(broker.bootstrap, new_topic(broker), query, sent=True, chosen=slice(1, None, 3))
-
-
-@pytest.mark.everything
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("sent", [False, True], ids=["request", "answer"])
-def test_a_driver_that_dies_at_every_request(broker: Broker, query: str, sent: bool) -> None:
-    check_deaths(broker.bootstrap, new_topic(broker), query, sent=sent, chosen=slice(None))
+    check_deaths(broker.bootstrap, new_topic(broker), query, sent=True, chosen=slice(3 % _EVERY, None, _EVERY))
 
 
 def test_a_driver_that_comes_back_at_any_request(broker: Broker, query: str) -> None:
     """The two protocols share the requests: the numbers of their queries are odd and even."""
-    check_returns(broker.bootstrap, new_topic(broker), query, chosen=slice(int(query[1:]) % 2, None, 2))
+    chosen = slice(int(query[1:]) % 2 * 3 % _EVERY, None, _EVERY)
+    check_returns(broker.bootstrap, new_topic(broker), query, chosen=chosen)
 
 
 def test_a_task_that_fails_behind_its_last_row_is_repeated(broker: Broker, query: str) -> None:
@@ -233,7 +231,7 @@ def test_brokers_and_coordinators_die_in_every_batch(query: str) -> None:
     next run, as by Spark."""
     with threads_as_processes(), Cluster({"t": 2}) as cluster:
         run = SinkRun(cluster.bootstrap, query)
-        for batch in range(6):
+        for batch in range(_BATCHES):
             victim, tasks = cluster[1 + batch % 3], [[batch * 10 + one] for one in range(4)]
             for _ in range(_MOST_RUNS):
                 job, results = uuid.uuid4().hex, []
@@ -247,4 +245,4 @@ def test_brokers_and_coordinators_die_in_every_batch(query: str) -> None:
                 except SeglogError:
                     run = SinkRun(cluster.bootstrap, query)
             cluster.heal()
-        assert written(cluster.bootstrap, "t") == [batch * 10 + one for batch in range(6) for one in range(4)]
+        assert written(cluster.bootstrap, "t") == [batch * 10 + one for batch in range(_BATCHES) for one in range(4)]

@@ -49,9 +49,18 @@ STEPS = [
     ("unlink", "seglog.adopt"),  # in the ledger, the manifest still there
     ("rmdir", "/staging/job"),  # the answer is all that is missing, and the rubbish
 ]
+TELLING = {STEPS[1], STEPS[3], STEPS[6], STEPS[9]}
+"""Before the decision, right behind it, before the ledger, behind everything. `tests/storage/adopt/test_crash.py` stops
+the same commit at every change of the disk."""
 
 
-@pytest.mark.parametrize(("call", "file"), STEPS, ids=["-".join(step) for step in STEPS])
+@pytest.mark.parametrize(
+    ("call", "file"),
+    [
+        pytest.param(*step, id="-".join(step), marks=[] if step in TELLING else [pytest.mark.everything])
+        for step in STEPS
+    ],
+)
 def test_a_commit_is_done_once(tmp_path: Path, call: str, file: str) -> None:
     path = tmp_path / "log"
     with seglog.open(path) as directory:
