@@ -98,12 +98,10 @@ def test_every_column_and_a_topic_for_each_row(spark: SparkSession, path: Path) 
 
 
 def test_jobs_append_and_a_transaction_is_adopted_once(spark: SparkSession, path: Path) -> None:
-    save(numbers(spark, 10), path, topic="t")
-    for _ in range(2):
-        save(numbers(spark, 10), path, topic="t", txnAppId="app", txnVersion="1")
-    save(numbers(spark, 10), path, topic="t", txnAppId="app", txnVersion="2")
+    for version in ("2", "2", "3"):
+        save(numbers(spark, 10), path, topic="t", txnAppId="app", txnVersion=version)
     save(numbers(spark, 10), path, topic="t", txnAppId="app", txnVersion="1")
-    assert values(path) == sorted(list(range(10)) * 3)
+    assert values(path) == sorted(list(range(10)) * 2)
 
 
 def test_an_empty_frame_makes_its_topic_and_nothing_else(spark: SparkSession, path: Path) -> None:
@@ -269,9 +267,7 @@ def forget(tmp_path: Path, batch: int) -> None:
 def test_a_micro_batch_is_adopted_once_however_often_it_is_run(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     put(tmp_path, 1, 2, 3)
     start(path, tmp_path, lines(spark, tmp_path)).awaitTermination()
-    for _ in range(2):
-        forget(tmp_path, 2)
-        start(path, tmp_path, lines(spark, tmp_path)).awaitTermination()
+    forget(tmp_path, 2)
     put(tmp_path, 4)
     start(path, tmp_path, lines(spark, tmp_path)).awaitTermination()
     assert [value for _, value in rows(path)[0]] == [b"1", b"2", b"3", b"4"]
@@ -317,11 +313,11 @@ def test_updates_of_a_stream_are_appended_once_by_the_batch_writer(
     for keys in ([b"a", b"a", b"b"], [b"b", b"c", b"a"]):
         with seglog.open(source) as directory:
             directory.log("in").append_records([seglog.NewRecord(b"", key) for key in keys])
-        for _ in range(2):
-            assert counted().awaitTermination(300)
-            newest = max(int(one.name) for one in (tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
-            for file in (f"{newest}", f".{newest}.crc"):
-                (tmp_path / "checkpoint" / "commits" / file).unlink()
+        assert counted().awaitTermination(300)
+        newest = max(int(one.name) for one in (tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+        for file in (f"{newest}", f".{newest}.crc"):
+            (tmp_path / "checkpoint" / "commits" / file).unlink()
+    assert counted().awaitTermination(300)
     found = rows(path, "counts")[0]
     assert sorted(found) == [(b"a", b"2"), (b"a", b"3"), (b"b", b"1"), (b"b", b"2"), (b"c", b"1")]
     with pytest.raises(InvalidConfigError, match="for foreachBatch of a streaming query"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
@@ -108,18 +109,16 @@ def test_a_job_that_fails_leaves_nothing(spark: SparkSession, broker: Broker) ->
 @pytest.mark.parametrize(
     ("query", "options", "message"),
     [
-        ("SELECT 'v' AS value", {"topic": "none"}, "there is no topic 'none': create it first"),
         ("SELECT 'v' AS value, 'none' AS topic", {"markTopic": "t"}, "there is no topic 'none': create it first"),
         ("SELECT 'v' AS value, 9 AS partition", {"topic": "t"}, "there is no partition 9 of topic t, which has 2"),
         ("SELECT repeat('v', 2000000) AS value", {"topic": "t"}, "is above max.request.size=1048576"),
         ("SELECT 1 AS value", {"topic": "t"}, "column value is int"),
-        ("SELECT 'v' AS value", {"topic": "t", "kafka.akcs": "all"}, "option kafka.unknown"),
-        ("SELECT 'v' AS value", {"topic": "t", "numPartitions": "3"}, "option numPartitions is for directories"),
     ],
 )
 def test_refusals_reach_the_user(
     spark: SparkSession, broker: Broker, query: str, options: dict[str, str], message: str
 ) -> None:
+    """Of columns, a row and a task. `test_write_options` and `test_task_writer` have all of them."""
     writer = spark.sql(query).write.format("seglog").mode("append").options(**options)
     with pytest.raises(PySparkException) as refused:
         writer.option("kafka.bootstrap.servers", broker.bootstrap).save()
@@ -143,49 +142,49 @@ def forget_commits(checkpoint: Path, *batches: int) -> None:
         (checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
 
-def test_a_stream_and_the_repetition_of_its_last_batch(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    broker.create_topic("in", 2)
-    save(frame(spark, 120), broker, topic="in")
-    stream(spark, broker, tmp_path)
-    last = max(int(name.name) for name in (tmp_path / "commits").glob("[0-9]*"))
-    assert values(broker) == list(range(120))
-    forget_commits(tmp_path, last)
-    stream(spark, broker, tmp_path)
-    assert values(broker) == list(range(120))
-    save(frame(spark, 10), broker, topic="in")
-    stream(spark, broker, tmp_path)
-    assert values(broker) == sorted([*range(120), *range(10)])
+def put(broker: Broker, first: int, last: int) -> None:
+    """These numbers, as keys and values, into the only partition of ``in``."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "log_level": 0})
+    for number in range(first, last):
+        producer.produce("in", f"{number}".encode(), f"{number}".encode())
+    assert producer.flush(60) == 0
 
 
-def test_a_task_that_is_repeated_by_spark(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Its first attempt fails behind its last row. (A local session repeats nothing, so this one is another run.)"""
+def test_a_stream_its_repeated_batch_and_a_mark_that_is_gone(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """The last batch is repeated, and the next one follows it. A batch without a mark comes before the last ones."""
     broker.create_topic("in", 1)
-    save(frame(spark, 30), broker, topic="in")
+    put(broker, 0, 60)
+    stream(spark, broker, tmp_path)
+    assert values(broker) == list(range(60))
+    forget_commits(tmp_path, max(int(name.name) for name in (tmp_path / "commits").glob("[0-9]*")))
+    put(broker, 60, 70)
+    stream(spark, broker, tmp_path)
+    assert values(broker) == list(range(70))
+    put(broker, 70, 80)
+    stream(spark, broker, tmp_path, delivery="at-least-once")
+    put(broker, 80, 90)
+    with pytest.raises(PySparkException, match=r"the mark must be of batch .*failOnDataLoss=false"):
+        stream(spark, broker, tmp_path)
+    stream(spark, broker, tmp_path, failOnDataLoss="false")
+    assert values(broker) == list(range(90))
+
+
+def test_a_batch_whose_task_and_then_whose_commit_fails_is_completed_by_the_next_run(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """The task's first attempt fails behind its last row. (A local session repeats nothing: this is another run.)"""
+    broker.create_topic("in", 1)
+    put(broker, 0, 30)
     broker.fail("Produce", error="UNKNOWN_PRODUCER_ID", topic="t", nth=2)
     with pytest.raises(PySparkException, match="UNKNOWN_PRODUCER_ID"):
         stream(spark, broker, tmp_path)
     assert left_open(broker) == []
-    stream(spark, broker, tmp_path)
-    assert values(broker) == list(range(30))
-
-
-def test_a_commit_that_fails_is_completed_by_the_next_run(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    broker.create_topic("in", 1)
-    save(frame(spark, 30), broker, topic="in")
-    broker.fail("EndTxn", error="UNKNOWN_SERVER_ERROR", nth=3)
+    broker.faults.clear()
+    broker.fail("EndTxn", error="UNKNOWN_SERVER_ERROR", nth=2)
     with pytest.raises(PySparkException, match="UNKNOWN_SERVER_ERROR"):
         stream(spark, broker, tmp_path)
     stream(spark, broker, tmp_path)
     assert values(broker) == list(range(30))
     assert left_open(broker) == []
-
-
-def test_a_stream_that_goes_on_after_its_mark_is_gone(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    broker.create_topic("in", 1)
-    save(frame(spark, 60), broker, topic="in")
-    stream(spark, broker, tmp_path, delivery="at-least-once")
-    save(frame(spark, 10), broker, topic="in")
-    with pytest.raises(PySparkException, match=r"the mark must be of batch .*failOnDataLoss=false"):
-        stream(spark, broker, tmp_path)
-    stream(spark, broker, tmp_path, failOnDataLoss="false")
-    assert values(broker) == sorted([*range(60), *range(10)])
