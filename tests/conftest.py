@@ -40,9 +40,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for all tests of the group ``spark``; it is a Connect server too. Its output is in ``spark.log``.
+    """One session for all tests of a group: ``spark`` for source and sink, ``spark-jobs`` for jobs, views and pages. It
+    is a Connect server too. Its output is in ``spark.log``.
 
-    A session takes seven seconds to start and its first jobs ten more.
+    A session takes seven seconds to start and its first jobs ten more. A third group would cost more than it saves.
     """
     from seglog.spark import get_spark  # other tests need no Spark
     from tests.kit.ports import free_port

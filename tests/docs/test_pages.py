@@ -19,16 +19,20 @@ from seglog.testing import Broker
 from tests.docs.blocks import RUN, SHOWN, Reader, blocks, mentioned, without_blocks
 from tests.kit.ports import free_port
 
-pytestmark = pytest.mark.xdist_group("spark")  # for its session
-
 _ROOT: Final = Path(__file__).parents[2]
 _PAGES: Final = {
     str(path.relative_to(_ROOT)): path.read_text()
     for path in (_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").glob("*.md")))
 }
 _DECISIONS: Final = {f"docs/decisions/{path.name}": path.read_text() for path in _ROOT.glob("docs/decisions/*.md")}
-_WITH_CODE: Final = [name for name, text in _PAGES.items() if any(block.language in RUN for block in blocks(text))]
+_CODE: Final = {name: [block for block in blocks(text) if block.language in RUN] for name, text in _PAGES.items()}
+_WITH_CODE: Final = [name for name, code in _CODE.items() if code]
 _USES_SPARK: Final = re.compile(r"^(from seglog\.spark|\$ seglog spark|.*\bspark\.)", re.MULTILINE)
+_WITH_SPARK: Final = [
+    name
+    for name, code in _CODE.items()
+    if any(block.language == "sql" or _USES_SPARK.search(block.text) for block in code)
+]
 _ACCESS_LOG: Final = (
     '127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "-" "Mozilla/4.08"\n'
     '10.0.0.7 - - [10/Oct/2000:13:55:37 -0700] "GET / HTTP/1.0" 304 0 "-" "curl"\n'
@@ -87,7 +91,13 @@ def _make_flights(directory: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("name", _WITH_CODE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.xdist_group("spark-jobs")] if name in _WITH_SPARK else [])
+        for name in _WITH_CODE
+    ],
+)
 def test_page_does_what_it_says(
     name: str, reader: Reader, broker: Broker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -98,7 +108,7 @@ def test_page_does_what_it_says(
     (tmp_path / "flights").mkdir()
     (tmp_path / "flights" / "one.csv").write_text("tailnum,origin\nN14228,EWR\n")
     reader.names["seglog_broker"] = broker
-    if _USES_SPARK.search(_PAGES[name]):
+    if name in _WITH_SPARK:
         reader.names["spark"] = request.getfixturevalue("spark")
     reader.read(_PAGES[name], name)
 

@@ -25,7 +25,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.testing import ManualClock
 from tests.storage.compaction.compacted import START_MS, Writer, batches, facts, values
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 T0 = TopicPartition("t", 0)
 TOPIC: Mapping[str, object] = {

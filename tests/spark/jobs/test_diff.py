@@ -19,7 +19,7 @@ from seglog.storage.offline.compare_directories import compare_directories
 from tests.cli.run import Run
 from tests.spark.brokers import Brokers
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 SMALL = {"internal.segment.bytes": 4000, "index.interval.bytes": 200}
 

@@ -14,7 +14,7 @@ from tests import golden
 from tests.cli.run import Run
 from tests.kafka.jars import CURRENT
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 TOPIC = "codec-zstd"
 

@@ -22,7 +22,7 @@ from seglog.spark.jobs.export_state import OWN, locked, read_state
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 DAY_MS = 86_400_000
 NOON = int(datetime(2013, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)

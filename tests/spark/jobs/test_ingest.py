@@ -22,7 +22,7 @@ from seglog.spark.jobs.ingest import Columns, Input, ingest
 from seglog.storage.offline.verify import verify
 from tests.cli.run import Run
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 Row = tuple[bytes | None, bytes | None, int]
 

@@ -20,7 +20,7 @@ from tests.cli.run import Run
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.storage.offline.verify.verified import KINDS, flip, make_dir
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 
 def harm(rng: random.Random, root: Path) -> str:

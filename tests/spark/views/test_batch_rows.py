@@ -25,7 +25,7 @@ from tests.spark.views.view_reading import Row, read, reader
 from tests.storage.offline.verify.verified import batches as entries
 from tests.storage.offline.verify.verified import flip, make_dir
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 LOG = f"{0:020d}.log"
 

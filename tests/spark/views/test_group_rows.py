@@ -19,7 +19,7 @@ from tests.cases import case
 from tests.kafka.jars import CURRENT
 from tests.spark.views.view_reading import Row, read
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 # Group offsets
 
