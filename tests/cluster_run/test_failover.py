@@ -73,7 +73,7 @@ def test_writes_go_on_a_second_after_the_session_of_a_leader_that_was_killed(clu
 
 
 def test_a_controlled_shutdown_is_hardly_noticed(cluster: SeglogCluster) -> None:
-    found = [pause for _ in range(3) for pause in pauses(cluster, ClusterBroker.stop)]
+    found = [pause for _ in range(2) for pause in pauses(cluster, ClusterBroker.stop)]
     assert sorted(found)[len(found) // 2] < SHUTDOWN_SECONDS, found
 
 

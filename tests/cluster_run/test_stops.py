@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.broker.python_clients import NewTopic
-from tests.cases import case
+from tests.cases import case, is_long
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.cluster import SeglogCluster
 from tests.kit.topics import create_topics, values
 from tests.kit.waiting import wait_until
 
-ROUNDS = 4
+ROUNDS = 8 if is_long() else 2
 MORE = 300
 """Records that are acknowledged before each stop, and after the last start."""
 _SECONDS = 60
@@ -109,7 +109,13 @@ def test_stops_of_a_broker_that_is_alone_are_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("count", "replicas"), [(1, 1), (3, 3)], ids=["one replica", "three replicas"])
+@pytest.mark.parametrize(
+    ("count", "replicas"),
+    [
+        pytest.param(1, 1, id="one replica", marks=pytest.mark.everything),
+        pytest.param(3, 3, id="three replicas"),
+    ],
+)
 def test_controlled_shutdowns_in_a_cluster_are_exact(count: int, replicas: int, tmp_path: Path) -> None:
     settings = _ONE_REPLICA if replicas == 1 else {}
     with SeglogCluster(tmp_path / "cluster", count=count, settings=settings) as cluster:

@@ -33,7 +33,7 @@ def weather(storm: Storm, keep: Path) -> None:
 
 @pytest.mark.timeout(3600 if LONG else 400)
 def test_nothing_is_lost_in_a_storm(tmp_path: Path) -> None:
-    weather(Storm(seed=7, seconds=HALF_AN_HOUR if LONG else 20, pace=0.1 if LONG else 0.05), tmp_path)
+    weather(Storm(seed=7, seconds=HALF_AN_HOUR if LONG else 10, pace=0.1 if LONG else 0.05), tmp_path)
 
 
 @pytest.mark.interop
