@@ -48,6 +48,8 @@ class Faults:
         self.coordinators_every = random.Random(seed + 10).choice((0, 1_500, 3_000)) if scenario.coordinators else 0
         self.late = random.Random(seed + 12).choice((0.02, 0.05, 0.2))
         """How often a producer aborts its transaction while a part of it is under way."""
+        self.end_again = self.late
+        """How often an EndTxn arrives once more after its answer."""
         self._flushes = random.Random(seed + 7)
         self.cuts: set[int] = set()
         """Nodes whose calls do not get to the metadata store."""

@@ -231,7 +231,7 @@ class TransactionalProducer:
         """EndTxn, until it is answered or, in version 1, its answer is lost."""
         if not self.has_begun:
             return FAIL
-        if self.version == 2 and self.client.rng.random() < self.client.cluster.faults.late:
+        if self.version == 2 and self.client.rng.random() < self.client.cluster.faults.end_again:
             self.client.loop.create_task(self._end_late(self._who, commit=commit))
         unknown: Outcome = INFO if commit else FAIL
         failed: Outcome = FAIL
