@@ -22,7 +22,7 @@ def dump(
         typer.Argument(metavar="PATH...", help="Log directories, partitions, or globs of them.", show_default=False),
     ],
     view: Annotated[
-        str, typer.Option(metavar="NAME", help="records, batches, segments, or group-offsets.")
+        str, typer.Option(metavar="NAME", help="records, batches, segments, group-offsets, or tasks.")
     ] = "records",
     topic: Topics = None,
     columns: Annotated[

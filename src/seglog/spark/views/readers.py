@@ -22,6 +22,7 @@ from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.runtime.broker_connections import connections
 from seglog.spark.views.latest.source import latest_reader
+from seglog.spark.views.planned_ranges import planned_ranges, planned_rows
 from seglog.spark.views.tables import BatchTask, FetchedBatchTask, SegmentTask, columns_of, described_rows
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
                 f"schema: column {ours.name} of view {options.view} is {ours.dataType.simpleString()}, not "
                 f"{theirs.dataType.simpleString()}: read it with its own type and cast it"
             )
+    if options.view == "tasks":
+        return _TaskReader(schema, options)
     options = _of_one_source(options)
     if options.view == "group-offsets":
         return _GroupReader(schema, options)
@@ -55,7 +58,7 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
 
 
 def _of_one_source(options: ReadOptions) -> ReadOptions:
-    """With brokers and directories, ``segments`` shows the directories, and the other views show the brokers."""
+    """With brokers and directories, ``segments`` shows the directories, and the views of records the brokers."""
     if options.client is None or not options.paths:
         return options
     return replace(options, client=None) if options.view == "segments" else replace(options, paths=())
@@ -146,6 +149,22 @@ class _BytesReader(DataSourceReader):
             yield segment_row(task, arrow)
         elif task is not None:
             yield from batch_rows(task, arrow)
+
+
+class _TaskReader(DataSourceReader):
+    """The view ``tasks``: plans a query for records, and reads none."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._records = SeglogReader(COLUMNS, replace(options, view="records", columns=None))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(tuple(planned_ranges([task.value for task in self._records.partitions()])))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        yield planned_rows(partition.value, to_arrow_schema(self._schema, timezone="UTC"))
 
 
 class _OwnTopicReader(DataSourceReader, ABC):

@@ -91,11 +91,21 @@ TRANSACTIONS: Final = _struct(
 and the columns of the log have a value.
 """
 
+TASKS: Final = _struct(
+    "task int, topic string, partition int, startOffset bigint, endOffset bigint, size bigint, directory string"
+)
+"""One row for each range of offsets that a query with the same options would read now, by its tasks.
+
+``directory`` is the partition's directory whose files are read, null if the offsets are fetched from brokers. ``size``
+is in bytes; through brokers it is an estimate.
+"""
+
 _SCHEMAS: Final[Mapping[str, StructType]] = {
     "batches": BATCHES,
     "segments": SEGMENTS,
     "group-offsets": GROUP_OFFSETS,
     "transactions": TRANSACTIONS,
+    "tasks": TASKS,
 }
 
 
