@@ -153,7 +153,7 @@ _BY_PARTITION: Final = '`{"a": {"0": 1357000000000}}`'
 _OFFSETS: Final = '`earliest`, `latest` or `{"a": {"0": 17, "1": -2}}`'
 _ISOLATION: Final = text.choice("read_uncommitted", "read_committed")
 _TRUE_FALSE: Final = "`true`, `false`"
-_VIEWS: Final = ("records", "latest", "latest-parts", "batches", "segments", "group-offsets", "transactions")
+_VIEWS: Final = ("records", "latest", "latest-parts", "batches", "segments", "group-offsets", "transactions", "tasks")
 RECORD_VIEWS: Final = frozenset({"records", "latest", "latest-parts"})
 """Views with the columns of a record."""
 _MOST_MEMORY: Final = 1 << 30
