@@ -54,7 +54,7 @@ class Replica:
 
     def follow(self, leader: Replica, most: int) -> None:
         """Truncate to the point of divergence, and copy up to ``most`` records."""
-        if leader.start > self.end:
+        if leader.start > self.end or leader.end < self.start:
             self.start, self.records, self.written_in, self.epochs = leader.start, [], [], LeaderEpochs()
         common = min(self.end, leader.end)
         low = max(self.start, leader.start)
