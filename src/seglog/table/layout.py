@@ -4,6 +4,7 @@
 
     warehouse/catalog.db                     SQLite: which metadata file of each table is the current one
     warehouse/flights/data/*.parquet         records
+    warehouse/flights/data/_delta_log/…      a Delta log, if there is one
     warehouse/flights/metadata/…             Iceberg's files, and positions-*.json
     warehouse/flights/.seglog/lock           held by a job while it changes the table
     warehouse/flights/.seglog/unnamed.json   files that no snapshot names, and since when
@@ -20,6 +21,8 @@ CATALOG: Final = "catalog.db"
 DATA: Final = "data"
 METADATA: Final = "metadata"
 OWN: Final = ".seglog"
+DELTA_LOG: Final = "_delta_log"
+"""In the directory of the data, which is the root of the Delta table."""
 LOCK: Final = "lock"
 UNNAMED: Final = "unnamed.json"
 NAMESPACE: Final = "logs"

@@ -46,6 +46,9 @@ def table(
         str | None,
         typer.Option(metavar="log", help="Let files go whose records the log has deleted.", show_default="no"),
     ] = None,
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Make a Delta log over the same files; later runs keep it up.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Files to write at a time.", show_default="cores")
     ] = None,
@@ -67,7 +70,9 @@ def table(
             started = SystemClock().monotonic()
             for name in topic:
                 at = os.path.join(warehouse, name)
-                done = update_table(log, at, topic=name, options=options, workers=workers, retention=retention)
+                done = update_table(
+                    log, at, topic=name, options=options, workers=workers, retention=retention, delta=delta
+                )
                 _show(done, as_json=json)
             if every is None or not _wait(started + every, termination):
                 return FINE

@@ -22,6 +22,7 @@ from seglog.spark.read.offsets import resolve_bound
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.tables.continuation import check_topic, continue_from, rounds, share_files
 from seglog.spark.tables.log_survey import Log, LogState, committed_records, source_of, survey_log
+from seglog.table.layout import DELTA_LOG
 from seglog.table.positions import Position, Positions
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def update_table(
     options: Mapping[str, str] | None = None,
     workers: int | None = None,
     retention: Retention = KEEP_ALL,
+    delta: bool = False,
 ) -> TableUpdate:
     """Add the committed records of ``topic`` that ``table`` does not have. It is created if need be.
 
@@ -94,6 +96,7 @@ def update_table(
     ``host:9092``. ``table`` is ``warehouse/name``. ``workers`` threads write files, by default one for each
     core; through brokers there is one. Small files are rewritten, and files that no snapshot names are deleted after a
     day (`seglog.table.maintenance`). ``retention``: which records the table lets go.
+    ``delta`` makes a Delta log over the same files; from then on, it follows the table in every run.
 
     Raises `DataLossError` if the log no longer has the records that follow the table's, `TableInUseError` if another
     job changes the table, `InvalidConfigError` if it is of another topic, and errors of reading.
@@ -103,7 +106,7 @@ def update_table(
 
     source = _read_options(log, topic, options or {})
     with LogTable.open_or_create(table) as opened, opened.locked():
-        return _Run(OsFs(), opened, source, topic, workers or os.cpu_count() or 1).run(retention)
+        return _Run(OsFs(), opened, source, topic, workers or os.cpu_count() or 1, with_delta=delta).run(retention)
 
 
 def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptions:
@@ -117,12 +120,15 @@ def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptio
 class _Run:
     """One run. The caller holds the table's lock."""
 
-    def __init__(self, fs: Fs, table: LogTable, options: ReadOptions, topic: str, workers: int) -> None:
+    def __init__(
+        self, fs: Fs, table: LogTable, options: ReadOptions, topic: str, workers: int, *, with_delta: bool
+    ) -> None:
         self._fs = fs
         self._table = table
         self._options = options
         self._source = source_of(options)
         self._topic = topic
+        self._with_delta = with_delta
         self._workers = 1 if options.client is not None else workers  # a connection to a broker is for one thread
 
     def run(self, retention: Retention) -> TableUpdate:
@@ -140,8 +146,11 @@ class _Run:
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         written, commits, positions = self._add(before, log, found.ranges)
+        self._follow_with_delta()
         expired = self._expire(log, retention)
+        self._follow_with_delta()
         done = maintain(self._fs, self._table, SystemClock())
+        self._follow_with_delta()
         after = self._table.snapshot()
         return TableUpdate(
             table=self._table.path.root,
@@ -187,6 +196,14 @@ class _Run:
                     written += files
                     commits += 1
         return written, commits, positions
+
+    def _follow_with_delta(self) -> None:
+        """After each step, so that the Delta log says which commits changed records, and which only files."""
+        if self._with_delta or self._fs.exists(os.path.join(self._table.path.data, DELTA_LOG)):
+            require("deltalake", "table", purpose="a Delta log")
+            from seglog.table.delta_log import follow
+
+            follow(self._fs, self._table, SystemClock())
 
     def _expire(self, log: LogState, retention: Retention) -> int:
         """Let the files go that are past their time. Their number."""
