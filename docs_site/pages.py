@@ -24,6 +24,7 @@ _TOP_LEVEL: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECU
 _JOBS: Final[Mapping[str, Sequence[str]]] = {
     "seglog.spark.jobs.ingest": ("Columns", "Input", "ingest"),
     **{f"seglog.spark.jobs.{name}": (name,) for name in ("compact", "diff", "dump", "export", "verify")},
+    "seglog.spark.tables.building": ("Retention", "TableUpdate", "update_table"),
 }
 """The public names of each job."""
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)

@@ -32,7 +32,7 @@ def _batch(partition: int, first: int, count: int = 3) -> pa.RecordBatch:
 
 def add(table: LogTable, number: int) -> None:
     """The commit of that number: three records of partitions 1 and 0 each."""
-    written = write_records(FS, table.path.data, [_batch(0, number * 3), _batch(1, number * 3)], table.field_ids)
+    written = write_records(FS, table.path.data, [_batch(0, number * 3), _batch(1, number * 3)], table.form)
     assert written is not None
     end = Position(number * 3 + 3, 0)
     with table.locked():
@@ -81,7 +81,7 @@ def test_rewriting_stops_before_memory_is_full(table: LogTable, monkeypatch: pyt
 def test_a_file_without_a_name_goes_after_the_grace_time(table: LogTable) -> None:
     clock = ManualClock()
     add(table, 0)
-    orphan = write_records(FS, table.path.data, [_batch(0, 100)], table.field_ids)  # of a job that died
+    orphan = write_records(FS, table.path.data, [_batch(0, 100)], table.form)  # of a job that died
     assert orphan is not None
     foreign = Path(table.path.data, "_delta_log")
     foreign.mkdir()
@@ -124,7 +124,7 @@ def test_an_old_file_that_was_just_replaced_stays_for_the_grace_time(
 def test_lost_notes_begin_the_grace_time_anew(table: LogTable, damage: bytes) -> None:
     clock = ManualClock()
     add(table, 0)
-    write_records(FS, table.path.data, [_batch(0, 100)], table.field_ids)
+    write_records(FS, table.path.data, [_batch(0, 100)], table.form)
     with table.locked():
         sweep(FS, table, clock)
         Path(table.path.own, UNNAMED).write_bytes(damage)
@@ -139,7 +139,7 @@ def test_a_sweep_waits_for_the_one_before(table: LogTable) -> None:
     add(table, 0)
     with table.locked():
         maintain(FS, table, clock)
-        write_records(FS, table.path.data, [_batch(0, 100)], table.field_ids)
+        write_records(FS, table.path.data, [_batch(0, 100)], table.form)
         clock.advance(maintenance.SWEEP_MS - 1)
         maintain(FS, table, clock)
         assert maintenance.read_unnamed(FS, table).since == {}

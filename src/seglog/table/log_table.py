@@ -11,8 +11,11 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from inspect import signature
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyarrow.parquet import ParquetWriter
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -39,6 +42,7 @@ from sqlalchemy import event
 
 from seglog.core.errors import (
     CorruptCheckpointError,
+    InvalidConfigError,
     LogDirInUseError,
     TableInUseError,
     UnknownTableError,
@@ -54,7 +58,7 @@ from seglog.table.layout import (
     table_path,
 )
 from seglog.table.positions import Positions, changes_as_text, decode_positions, encode_positions
-from seglog.table.record_files import FieldIds
+from seglog.table.record_files import COLUMNS, FileForm
 from seglog.table.synced_file_io import SyncedFileIO
 
 if TYPE_CHECKING:
@@ -69,6 +73,8 @@ TOPIC: Final = "seglog.topic"
 TOPIC_ID: Final = "seglog.topic-id"
 POSITIONS: Final = "seglog.positions"
 CHANGED: Final = "seglog.changed"
+BLOOM: Final = "seglog.bloom"
+"""A property of the table: columns that have Bloom filters in new files, separated by commas."""
 _ICEBERG_SCHEMA: Final = Schema(
     NestedField(1, "key", BinaryType()),
     NestedField(2, "value", BinaryType()),
@@ -170,9 +176,12 @@ class LogTable:
         return self._table
 
     @property
-    def field_ids(self) -> FieldIds:
+    def form(self) -> FileForm:
+        """The form of its files."""
         schema = self._table.schema()
-        return {schema.find_column_name(number) or "": number for number in schema.field_ids}
+        ids = {schema.find_column_name(number) or "": number for number in schema.field_ids}
+        bloom = self._table.properties.get(BLOOM, "")
+        return FileForm(ids, tuple(bloom.split(",")) if bloom else ())
 
     def refresh(self) -> None:
         """Read the current metadata."""
@@ -250,6 +259,17 @@ class LogTable:
             yield
         finally:
             lock.release()
+
+    def set_bloom(self, columns: Sequence[str]) -> None:
+        """Let files that are written from now on have Bloom filters of these columns. Raises `InvalidConfigError`."""
+        for name in columns:
+            if name not in COLUMNS or name == "headers":
+                raise InvalidConfigError(f"no Bloom filter of {name!r}: there are {', '.join(COLUMNS[:-1])}")
+        if columns and "bloom_filter_options" not in signature(ParquetWriter).parameters:
+            raise InvalidConfigError(f"pyarrow {version('pyarrow')} writes no Bloom filters: install a later one")
+        if tuple(columns) != self.form.bloom:
+            with self._committing() as transaction:
+                transaction.set_properties({BLOOM: ",".join(columns)})
 
     def append(self, files: Sequence[str], positions: Positions, starts: Mapping[int, int]) -> None:
         """Commit new ``files`` and the ``positions`` that they lead to. ``starts``: where each changed partition began.

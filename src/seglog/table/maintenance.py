@@ -63,7 +63,7 @@ def rewrite_small_files(fs: Fs, table: LogTable) -> int:
     for group in choose(sorted(table.data_files(), key=lambda one: one.file_path)):
         old = _within_memory(group)
         if len(old) > 1:
-            written = write_records(fs, table.path.data, _merged(old), table.field_ids)
+            written = write_records(fs, table.path.data, _merged(old), table.form)
             table.replace(old, [] if written is None else [written.path])
             replaced += len(old)
     return replaced

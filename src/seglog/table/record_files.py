@@ -25,6 +25,15 @@ _REPEATED: Final = ("topic", "partition", "timestampType")
 
 FieldIds = Mapping[str, int]
 """Iceberg's number of each field, by its path: ``headers.element.key``."""
+FALSE_POSITIVES: Final = 0.01
+"""Of a Bloom filter, which then has ten bits for each record of a row group."""
+
+
+class FileForm(NamedTuple):
+    """What all files of a table have in common: field ids, and the columns that have Bloom filters."""
+
+    ids: FieldIds
+    bloom: tuple[str, ...] = ()
 
 
 class WrittenFile(NamedTuple):
@@ -49,7 +58,7 @@ def _numbered(field: pa.Field, path: str, ids: FieldIds) -> pa.Field:
     return pa.field(field.name, kind, nullable=True, metadata={"PARQUET:field_id": str(ids[path])})
 
 
-def write_records(fs: Fs, directory: str, batches: Iterable[pa.RecordBatch], ids: FieldIds) -> WrittenFile | None:
+def write_records(fs: Fs, directory: str, batches: Iterable[pa.RecordBatch], form: FileForm) -> WrittenFile | None:
     """Write the records of ``batches`` to a new file in ``directory``; None if there are none.
 
     The file is on the disk afterwards. Its directory's entry is not: the caller syncs it once for all files.
@@ -58,7 +67,7 @@ def write_records(fs: Fs, directory: str, batches: Iterable[pa.RecordBatch], ids
     try:
         for batch in batches:
             if batch.num_rows:
-                writer = writer or _RecordFile(fs, os.path.join(directory, f"{uuid.uuid4().hex}{SUFFIX}"), ids)
+                writer = writer or _RecordFile(fs, os.path.join(directory, f"{uuid.uuid4().hex}{SUFFIX}"), form)
                 writer.add(batch)
         return None if writer is None else writer.finish()
     except BaseException:
@@ -70,18 +79,11 @@ def write_records(fs: Fs, directory: str, batches: Iterable[pa.RecordBatch], ids
 class _RecordFile:
     """One file that is being written."""
 
-    def __init__(self, fs: Fs, path: str, ids: FieldIds) -> None:
+    def __init__(self, fs: Fs, path: str, form: FileForm) -> None:
         self._path = path
+        self._form = form
         self._sink = FileSink(fs, path)
-        self._schema = file_schema(ids)
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            self._schema,
-            compression=COMPRESSION,
-            use_dictionary=list(_REPEATED),
-            write_page_index=True,
-            store_schema=False,
-        )
+        self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = self._records = 0
 
@@ -94,14 +96,29 @@ class _RecordFile:
 
     def _flush(self) -> None:
         if self._waiting:
+            self._writer = self._writer or self._begin(self._rows)
             self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
         self._records += self._rows
         self._waiting = []
         self._rows = self._bytes = 0
 
+    def _begin(self, rows: int) -> pq.ParquetWriter:
+        """The writer, for row groups of about ``rows``."""
+        filters = {name: {"ndv": rows, "fpp": FALSE_POSITIVES} for name in self._form.bloom}
+        return pq.ParquetWriter(
+            self._sink,
+            file_schema(self._form.ids),
+            compression=COMPRESSION,
+            use_dictionary=list(_REPEATED),
+            write_page_index=True,
+            store_schema=False,
+            **({"bloom_filter_options": filters} if filters else {}),
+        )
+
     def finish(self) -> WrittenFile:
         self._flush()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         self._sink.close()
         return WrittenFile(self._path, self._records, self._sink.size)
 

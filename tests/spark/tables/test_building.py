@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from seglog.core.clock import SystemClock
@@ -274,3 +275,28 @@ def test_many_small_runs_leave_few_files(tmp_path: Path) -> None:
     assert rewritten == 16
     assert update_table(log, table, topic="flights").files == 3
     assert stored(table).equals(scanned(log))
+
+
+def test_bloom_filters_are_in_files_from_then_on(tmp_path: Path) -> None:
+    log, table = tmp_path / "log", tmp_path / "warehouse" / "flights"
+
+    def filters() -> set[bool]:
+        with LogTable.open(table) as opened:
+            snapshot = opened.snapshot()
+        assert snapshot is not None
+        chunks = [pq.read_metadata(file).row_group(0).column(0) for file in snapshot.files]
+        return {chunk.bloom_filter_length is not None for chunk in chunks}
+
+    append(log, flights(0, 10))
+    update_table(log, table, topic="flights")
+    assert filters() == {False}
+    append(log, flights(10, 10))
+    update_table(log, table, topic="flights", bloom=["key"])
+    assert filters() == {False, True}
+    for number in range(14):
+        append(log, flights(20 + number, 1))
+        update_table(log, table, topic="flights")
+    assert filters() == {True}  # rewriting keeps them
+    assert stored(table).equals(scanned(log))
+    with pytest.raises(InvalidConfigError, match="no Bloom filter of 'headers'"):
+        update_table(log, table, topic="flights", bloom=["headers"])

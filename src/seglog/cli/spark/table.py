@@ -46,6 +46,12 @@ def table(
         str | None,
         typer.Option(metavar="log", help="Let files go whose records the log has deleted.", show_default="no"),
     ] = None,
+    bloom: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Columns that have Bloom filters from now on, such as key.", show_default="as it is"
+        ),
+    ] = None,
     delta: Annotated[
         bool, typer.Option("--delta", help="Make a Delta log over the same files; later runs keep it up.")
     ] = False,
@@ -63,6 +69,7 @@ def table(
     options = key_values("--option", option)
     from seglog.spark.tables.building import Retention, update_table
 
+    columns = None if bloom is None else [one.strip() for one in bloom.split(",") if one.strip()]
     retention = Retention(None if keep is None else duration_ms("--keep", keep), retain is not None)
 
     with note_termination(wanted=every is not None) as termination:
@@ -71,7 +78,14 @@ def table(
             for name in topic:
                 at = os.path.join(warehouse, name)
                 done = update_table(
-                    log, at, topic=name, options=options, workers=workers, retention=retention, delta=delta
+                    log,
+                    at,
+                    topic=name,
+                    options=options,
+                    workers=workers,
+                    retention=retention,
+                    bloom=columns,
+                    delta=delta,
                 )
                 _show(done, as_json=json)
             if every is None or not _wait(started + every, termination):

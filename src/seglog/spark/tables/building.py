@@ -88,6 +88,7 @@ def update_table(
     options: Mapping[str, str] | None = None,
     workers: int | None = None,
     retention: Retention = KEEP_ALL,
+    bloom: Sequence[str] | None = None,
     delta: bool = False,
 ) -> TableUpdate:
     """Add the committed records of ``topic`` that ``table`` does not have. It is created if need be.
@@ -96,7 +97,8 @@ def update_table(
     ``host:9092``. ``table`` is ``warehouse/name``. ``workers`` threads write files, by default one for each
     core; through brokers there is one. Small files are rewritten, and files that no snapshot names are deleted after a
     day (`seglog.table.maintenance`). ``retention``: which records the table lets go.
-    ``delta`` makes a Delta log over the same files; from then on, it follows the table in every run.
+    ``bloom``: the columns that have Bloom filters in files from now on; None leaves it as it is. ``delta`` makes a
+    Delta log over the same files; from then on, it follows the table in every run.
 
     Raises `DataLossError` if the log no longer has the records that follow the table's, `TableInUseError` if another
     job changes the table, `InvalidConfigError` if it is of another topic, and errors of reading.
@@ -106,6 +108,8 @@ def update_table(
 
     source = _read_options(log, topic, options or {})
     with LogTable.open_or_create(table) as opened, opened.locked():
+        if bloom is not None:
+            opened.set_bloom(bloom)
         return _Run(OsFs(), opened, source, topic, workers or os.cpu_count() or 1, with_delta=delta).run(retention)
 
 
@@ -211,7 +215,7 @@ class _Run:
             return 0
         from seglog.table.retention import below, older_than
 
-        files, ids = self._table.data_files(), self._table.field_ids
+        files, ids = self._table.data_files(), self._table.form.ids
         gone = []
         if retention.keep_ms is not None:
             gone += older_than(files, ids, SystemClock().now_ms() - retention.keep_ms)
@@ -225,7 +229,7 @@ class _Run:
     def _write(self, group: Sequence[Any]) -> WrittenFile | None:
         from seglog.table.record_files import write_records
 
-        return write_records(self._fs, self._table.path.data, self._batches(group), self._table.field_ids)
+        return write_records(self._fs, self._table.path.data, self._batches(group), self._table.form)
 
     def _batches(self, group: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         from seglog.records.columns import SCHEMA
