@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(STAMP) ## the broker with a year of flights: produced, consumed by a group, streamed and asked by Spark
+demo: $(STAMP) ## the broker with a year of flights: produced, consumed by a group, asked by Spark; then three brokers, one of which dies under a stream
 	@$(BIN)/python -m demo
 
 test: $(STAMP) ## the tests that need no Kafka

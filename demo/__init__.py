@@ -1,1 +1,1 @@
-"""The main job, ``make demo``: 336,776 real flights into Kafka's own files, found again, and analysed by Spark."""
+"""The main job, ``make demo``: 336,776 real flights through brokers, of which one is killed, and analysed by Spark."""

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from demo.child import PATIENCE, Child, settings_options
-from demo.produce import CLIENT, PARTITIONS, TOPIC, Flight
+from demo.produce import CLIENT, TOPIC, Flight
 
 NODES: Final = 3
-SETTINGS: Final = {"broker.session.timeout.ms": "3000", "offsets.topic.num.partitions": "4"}
+SETTINGS: Final = {
+    "broker.session.timeout.ms": "3000",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
 """A shorter session than in a real cluster (9 s), so that a dead broker is noticed sooner."""
 _POLL: Final = 200
 
@@ -94,23 +98,30 @@ def fly(cluster: Cluster, records: Sequence[Flight], victim: int) -> Flown:
     return Flown(acknowledged, time.perf_counter() - start, pause, killed_at)
 
 
-def read_all(bootstrap: str, count: int) -> Counter[bytes]:
-    """Each flight that a consumer sees, with its count, until there are ``count`` flights or no more come."""
-    from confluent_kafka import Consumer, TopicPartition
+def read_committed(bootstrap: str, topic: str) -> Counter[bytes]:
+    """Each value that a consumer with ``read_committed`` sees from the first offset to the last, with its count."""
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False, "log_level": 0}
-    )
-    consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
-    found: Counter[bytes] = Counter()
-    read = 0
-    until = time.monotonic() + PATIENCE
-    while read < count and time.monotonic() < until:
-        messages = consumer.consume(10_000, 1.0)
-        values = [message.value() or b"" for message in messages if message.error() is None]
-        found.update(values)
-        read += len(values)
-    consumer.close()
+    settings = {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+    try:
+        waiting = {*consumer.list_topics(topic, PATIENCE).topics[topic].partitions}
+        consumer.assign([TopicPartition(topic, number, 0) for number in waiting])
+        found: Counter[bytes] = Counter()
+        until = time.monotonic() + PATIENCE
+        while waiting:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{topic}: partitions {sorted(waiting)} have not been read to their end")
+            for message in consumer.consume(10_000, 1.0):
+                error = message.error()
+                if error is None:
+                    found[message.value() or b""] += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard(message.partition() or 0)
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
     return found
 
 

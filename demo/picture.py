@@ -23,7 +23,7 @@ _PAGE: Final = Template("""\
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>New York's flights of 2013, from Kafka's log files</title>
+<title>New York's flights of 2013, through a broker</title>
 <style>
 :root { color-scheme: light dark; --paper: #fbfaf7; --card: #ffffff; --ink: #1c2430; --soft: #667085; --line: #e4e2dc;
         --bar: #2f6fb2; --hot: #d1495b; --early: #3a9d7a; --cell: 47, 111, 178; }
@@ -51,7 +51,7 @@ footer { margin-top: 22px; font-size: 13px; color: var(--soft); }
 </head>
 <body><main>
 <h1>New York&rsquo;s flights of 2013</h1>
-<p>$flights records, produced by a stock Kafka client to a seglog broker, and read by Spark SQL from its log files.</p>
+<p>$flights records, produced by a stock Kafka client to a seglog broker, and read by Spark SQL over the network.</p>
 <div class="tiles">$tiles</div>
 <section><h2>Who is late</h2><p>Mean departure delay by carrier, in minutes, and how many flights it scheduled.
 Red: the latest; green: early.</p>

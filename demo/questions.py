@@ -82,20 +82,20 @@ class Answers:
         return sum(carrier.flights for carrier in self.carriers.values())
 
 
-def read_log(spark: SparkSession, path: str) -> DataFrame:
-    """The flights' records, straight from the files."""
+def read_log(spark: SparkSession, bootstrap: str) -> DataFrame:
+    """The flights' records, from the live broker."""
     return (
         spark.read.format("seglog")
-        .option("path", path)
+        .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", "flights")
         .option("includeHeaders", "true")
         .load()
     )
 
 
-def ask_spark(spark: SparkSession, path: str) -> Answers:
-    """The answers by Spark SQL from the log directory at ``path``."""
-    read_log(spark, path).createOrReplaceTempView("log")
+def ask_spark(spark: SparkSession, bootstrap: str) -> Answers:
+    """The answers by Spark SQL from the brokers at ``bootstrap``."""
+    read_log(spark, bootstrap).createOrReplaceTempView("log")
     spark.sql(VIEW)
     spark.sql("CACHE TABLE flights")
     try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import seglog
 from demo import flights, questions, windows
-from demo.cluster import NODES, Cluster, differences, fly, leader_of_first, read_all
+from demo.cluster import NODES, Cluster, Flown, differences, fly, leader_of_first, read_committed
 from demo.group import GROUP, Group, balanced, describe
 from demo.picture import draw
 from demo.produce import CONFIG, PARTITIONS, TOPIC, Flight, produce
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 MARK: Final = ".seglog-demo"
 """A file beside the log directory: it marks a directory whose content the demo may delete."""
 SHOWN: Final = 5
-TOLD: Final = frozenset({"group", "produce", "broker", "three brokers"})
-"""Steps that the picture shows: the group, the broker and the failover."""
+TOLD: Final = frozenset({"group", "produce", "broker", "three brokers", "stream"})
+"""Steps that the picture shows: the group, the broker, the failover and the windows."""
 
 
 def run(directory: Path, limit: int | None = None) -> int:
@@ -45,22 +45,24 @@ def run(directory: Path, limit: int | None = None) -> int:
     show.title(
         "seglog",
         "A year of real flights through a broker that is Kafka to its clients:\n"
-        "produced, consumed by a group that loses a member, streamed and asked by\n"
-        "Spark from the broker's files; then through three, of which one is killed.",
+        "produced, consumed by a group that loses a member, and asked by Spark over\n"
+        "the network. Then three brokers: Spark streams from them while one is\n"
+        "killed, and writes its windows back, each exactly once.",
     )
-    with ThreadPoolExecutor(1) as background, Server(log_dir, directory / "broker.log") as server:
+    with ThreadPoolExecutor(1) as background:
         spark_log = directory / "spark.log"
         starting = background.submit(get_spark, "seglog demo", master=CORES, config=SPARK, jvm_log=str(spark_log))
         try:
-            say_ready(show, server)
-            table = first_rows(flights.read_csv(), limit)
-            wrong, answers = serve(show, server, directory, log_dir, table, starting)
+            with Server(log_dir, directory / "broker.log") as server:
+                say_ready(show, server)
+                table = first_rows(flights.read_csv(), limit)
+                wrong, answers = serve(show, server, directory, log_dir, table, starting)
+                with show.step("Stop the broker", "broker") as step:
+                    step.fact(f"flushed and gone {server.stop():.2f} s after SIGTERM")
+            look_at_files(show, log_dir)
+            wrong += three_brokers(show, starting.result(), directory, table)
         finally:
             starting.result().stop()
-        with show.step("Stop the broker", "broker") as step:
-            step.fact(f"flushed and gone {server.stop():.2f} s after SIGTERM")
-    look_at_files(show, log_dir)
-    wrong += three_brokers(show, directory, table)
     with show.step("Answer again from the source table, without broker, log and Spark", "check") as step:
         expected = questions.ask_source(table)
         wrong += questions.differences(answers, expected)
@@ -99,10 +101,11 @@ def serve(
         records = consume(show, server, group, table)
         with show.step("Wait for Spark, which was started at the beginning", "start Spark") as step:
             spark = starting.result()
+            # Spark finds a sink by the session that is active in the calling thread, and this makes it active here.
+            spark.createDataFrame([], "flight string")
             step.fact(f"PySpark {spark.version}, {CORES}; the JVM's log is {relpath(directory / 'spark.log')}")
-        wrong = stream(show, server, spark, directory, log_dir, records, table)
-        wrong += account(show, server, group, len(records), table)
-    answers = ask(show, spark, log_dir)
+        wrong = account(show, server, group, records, table)
+    answers = ask(show, spark, server.bootstrap)
     return wrong + export_all(show, spark, directory, str(log_dir), len(records)), answers
 
 
@@ -128,33 +131,11 @@ def consume(show: Show, server: Server, group: Group, table: bytes) -> list[Flig
     return records
 
 
-def stream(
-    show: Show,
-    server: Server,
-    spark: SparkSession,
-    directory: Path,
-    log_dir: Path,
-    records: list[Flight],
-    table: bytes,
-) -> list[str]:
-    """Stream the broker's files, stop, and continue from the checkpoint while the other half is produced."""
-    checkpoint, half = directory / "checkpoint", len(records) // 2
-    with show.step("Spark streams the broker's files: delays in windows of 15 minutes", "stream") as step:
-        first = windows.run_stream(spark, str(log_dir), checkpoint, lambda: None)
-        step.fact(f"{first.rows:,} flights, {len(first.windows):,} windows, up to the high watermark; stopped")
-    with show.step("The stream continues from its checkpoint while the other flights arrive", "stream") as step:
-        second = windows.run_stream(spark, str(log_dir), checkpoint, lambda: produce(server.bootstrap, records[half:]))
-        step.fact(f"{second.rows:,} flights, {len(second.windows):,} windows now; micro-batches: {second.batches}")
-    wrong = compare("windows", second.windows, windows.count_source(table))
-    if (first.rows, second.rows) != (half, len(records) - half):
-        wrong.append(f"the stream read {first.rows} and {second.rows} flights of {len(records)}")
-    return wrong
-
-
-def account(show: Show, server: Server, group: Group, count: int, table: bytes) -> list[str]:
-    """Check the group's reads by its books."""
-    with show.step("The group, in the end", "group") as step:
-        group.wait(lambda books: books.flights == count and "two" not in books.uncommitted, "the last flight")
+def account(show: Show, server: Server, group: Group, records: Sequence[Flight], table: bytes) -> list[str]:
+    """Produce the other half of the flights, and check the group's reads by its books."""
+    with show.step("The other flights arrive, for the member that is left", "group") as step:
+        produce(server.bootstrap, records[len(records) // 2 :])
+        group.wait(lambda books: books.flights == len(records) and "two" not in books.uncommitted, "the last flight")
         books = group.books
         step.fact(f"member two went on where member one had committed: partition {describe(books.taken_over)}")
         step.fact(f"{books.flights:,} flights: none lost; {books.twice:,} were read, not committed, and read again")
@@ -166,7 +147,7 @@ def account(show: Show, server: Server, group: Group, count: int, table: bytes) 
 
 def export_all(show: Show, spark: SparkSession, directory: Path, path: str, records: int) -> list[str]:
     """Export to Parquet by topic and date while the broker runs."""
-    with show.step("Export the flights to Parquet by date", "export") as step:
+    with show.step("Export the flights from the broker's files to Parquet by date", "export") as step:
         output, options = directory / "parquet", {"subscribe": TOPIC}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="seglog: .* is in use: seglog reads up to the high watermarks")
@@ -175,8 +156,8 @@ def export_all(show: Show, spark: SparkSession, directory: Path, path: str, reco
     return [] if done.records == records else [f"export: {done.records} of {records}"]
 
 
-def three_brokers(show: Show, directory: Path, table: bytes) -> list[str]:
-    """Send the same flights through three brokers, and kill one in the middle."""
+def three_brokers(show: Show, spark: SparkSession, directory: Path, table: bytes) -> list[str]:
+    """Send the same flights through three brokers, and kill one in the middle, while Spark streams them."""
     records = read_flights(table)
     with Cluster(directory / "cluster", directory / "cluster.log") as cluster:
         show.line()
@@ -185,20 +166,43 @@ def three_brokers(show: Show, directory: Path, table: bytes) -> list[str]:
         config = [part for item in CONFIG.items() for part in ("--config", "=".join(item))]
         topic = ["--partitions", str(PARTITIONS), *config, "-b", cluster.bootstrap]
         show.command(["topics", "create", TOPIC, *topic])
-        victim = leader_of_first(cluster.bootstrap)
-        title = f"All flights again, with acks=all; broker {victim} is killed while they flow"
-        with show.step(title, "three brokers") as step:
-            flown = fly(cluster, records, victim)
-            step.fact(f"kill -9 when {flown.killed_at:,} flights were acknowledged; the client noticed a pause of")
-            step.fact(f"{flown.pause:.1f} s; {flown.acknowledged:,} flights acknowledged in {flown.seconds:.1f} s")
-        show.command(["topics", "describe", TOPIC, "-b", cluster.bootstrap])
-        with show.step("The flights on the remaining two brokers", "three brokers") as step:
-            found = read_all(cluster.bootstrap, len(records))
-            wrong = differences(found, records)
-            step.fact(
-                f"{found.total():,} flights read: nothing is missing, nothing is there twice" if not wrong else wrong[0]
-            )
-    return wrong
+        show.command(["topics", "create", windows.WINDOWS, "--partitions", "2", "-b", cluster.bootstrap])
+        wrong = stream(show, spark, cluster, directory / "checkpoint", records)
+        show.command(["topics", "describe", TOPIC, windows.WINDOWS, "-b", cluster.bootstrap])
+        with show.step("The topics on the remaining two brokers, read_committed", "three brokers") as step:
+            lost = differences(read_committed(cluster.bootstrap, TOPIC), [*records, windows.CLOSING])
+            step.fact(f"{len(records):,} flights: nothing is missing, nothing is there twice" if not lost else lost[0])
+            found, twice = windows.read_windows(read_committed(cluster.bootstrap, windows.WINDOWS))
+            bad = twice + compare("windows", found, windows.count_source(table))
+            step.fact(f"{len(found):,} windows: each is there exactly once, and right" if not bad else bad[0])
+    return wrong + lost + bad
+
+
+def stream(show: Show, spark: SparkSession, cluster: Cluster, checkpoint: Path, records: Sequence[Flight]) -> list[str]:
+    """Stream the flights through the brokers while they are produced and one broker is killed, and then the windows.
+
+    Returns what is wrong with the number of rows that the stream has read.
+    """
+    victim = leader_of_first(cluster.bootstrap)
+    title = f"All flights again, with acks=all, and Spark streams them; broker {victim} is killed meanwhile"
+    with show.step(title, "three brokers") as step:
+        flown: list[Flown] = []
+        first = windows.run_stream(
+            spark, cluster.bootstrap, checkpoint, lambda: flown.append(fly(cluster, records, victim))
+        )
+        (one,) = flown
+        step.fact(f"kill -9 when {one.killed_at:,} flights were acknowledged; the client noticed a pause of")
+        step.fact(f"{one.pause:.1f} s; {one.acknowledged:,} flights acknowledged in {one.seconds:.1f} s")
+        step.fact(f"the stream read {first.rows:,} flights in {first.batches} micro-batches, and was stopped")
+    with show.step("The stream continues from its checkpoint and writes its windows, exactly once", "stream") as step:
+        second = windows.run_stream(
+            spark, cluster.bootstrap, checkpoint, lambda: produce(cluster.bootstrap, [windows.CLOSING])
+        )
+        step.fact(f'writeStream.format("seglog").option("topic", "{windows.WINDOWS}"): delays by carrier, in windows')
+        step.fact(f"of {windows.MINUTES} minutes; in transactions, through the two brokers that are left")
+    if (first.rows, second.rows) != (len(records), 1):
+        return [f"the stream read {first.rows} and {second.rows} of {len(records)} flights and 1 closing record"]
+    return []
 
 
 def describe_size(log_dir: Path) -> str:
@@ -238,11 +242,11 @@ def look_at_files(show: Show, log_dir: Path) -> None:
     show.command(["verify", path])
 
 
-def ask(show: Show, spark: SparkSession, log_dir: Path) -> Answers:
+def ask(show: Show, spark: SparkSession, bootstrap: str) -> Answers:
     """Ask Spark, and show its answers."""
-    with show.step("Ask three questions with Spark SQL", "query") as step:
-        answers = questions.ask_spark(spark, str(log_dir))
-        step.fact(f'spark.read.format("seglog").option("path", "{relpath(log_dir)}").load()')
+    with show.step("Ask the live broker three questions with Spark SQL", "query") as step:
+        answers = questions.ask_spark(spark, bootstrap)
+        step.fact(f'spark.read.format("seglog").option("kafka.bootstrap.servers", "{bootstrap}").load()')
     names = flights.airlines()
     for query, title, columns, rows in (
         (

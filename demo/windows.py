@@ -1,24 +1,35 @@
-"""A stream over the files of a running broker: carriers' delays in windows of 15 minutes."""
+"""A stream through brokers of which one is killed: carriers' delays in windows of 15 minutes, written back once.
+
+A window is written when no flight of it can come any more: when the stream has seen a time `PATIENCE_DAYS` later. A
+dead leader holds up its partition while the others go on, so the flights of the whole year may come in any order. The
+closing record, behind the last flight, has a time that is late enough.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from demo.flights import MISSING
-from demo.produce import TOPIC
+from demo.produce import TOPIC, Flight
 from demo.questions import Delays
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINUTES: Final = 15
-_TABLE: Final = "delays"
+WINDOWS: Final = "windows"
+"""The topic that the stream writes."""
+PATIENCE_DAYS: Final = 400
+CLOSING: Final = Flight(None, b"closing", int(datetime.fromisoformat("2015-06-01T00:00:00Z").timestamp()) * 1000, [])
+_RETRIES: Final = 60
+"""Seconds in which the stream asks again for the leaders of partitions."""
 
 
 class Window(NamedTuple):
@@ -29,24 +40,25 @@ class Window(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of the stream: its micro-batches and rows, and the windows at its end."""
+    """One run of the stream: its micro-batches with rows, and the rows."""
 
     batches: int
     rows: int
-    windows: Mapping[Window, Delays]
 
 
-def run_stream(spark: SparkSession, path: str, checkpoint: Path, meanwhile: Callable[[], object]) -> Run:
+def run_stream(spark: SparkSession, bootstrap: str, checkpoint: Path, meanwhile: Callable[[], object]) -> Run:
     """Start the stream, do ``meanwhile``, and stop it when it has read everything. Its state is in ``checkpoint``."""
     from pyspark.sql import functions
 
     flights = (
         spark.readStream.format("seglog")
-        .option("path", path)
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("fetchOffset.numRetries", _RETRIES)
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", "true")
         .load()
+        .withWatermark("timestamp", f"{PATIENCE_DAYS} days")
     )
     grouped = flights.selectExpr(
         "cast(headers[0].value as string) as carrier",
@@ -56,12 +68,16 @@ def run_stream(spark: SparkSession, path: str, checkpoint: Path, meanwhile: Call
     delays = grouped.agg(
         functions.count("*").alias("flights"),
         functions.count("dep_delay").alias("departed"),
-        functions.sum("dep_delay").alias("minutes"),
+        functions.coalesce(functions.sum("dep_delay"), functions.lit(0)).alias("minutes"),
+    )
+    rows = delays.selectExpr(
+        "carrier as key",
+        "to_json(struct(carrier, unix_seconds(window.start) div 60 as minute, flights, departed, minutes)) as value",
     )
     query = (
-        delays.writeStream.format("memory")
-        .queryName(_TABLE)
-        .outputMode("complete")
+        rows.writeStream.format("seglog")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", WINDOWS)
         .option("checkpointLocation", str(checkpoint))
         .start()
     )
@@ -71,15 +87,20 @@ def run_stream(spark: SparkSession, path: str, checkpoint: Path, meanwhile: Call
     finally:
         query.stop()
     progress = [one for one in query.recentProgress if one["numInputRows"]]
-    found = spark.sql(
-        f"select carrier, unix_seconds(window.start) div 60 as minute, flights, departed, minutes from {_TABLE}"
-    ).toArrow()
-    columns = [found.column(name).to_pylist() for name in ("carrier", "minute", *Delays._fields)]
-    windows = {
-        Window(carrier, minute): Delays(count, departed, late or 0)
-        for carrier, minute, count, departed, late in zip(*columns, strict=True)
-    }
-    return Run(len(progress), sum(one["numInputRows"] for one in progress), windows)
+    return Run(len(progress), sum(one["numInputRows"] for one in progress))
+
+
+def read_windows(values: Counter[bytes]) -> tuple[dict[Window, Delays], list[str]]:
+    """The windows of a topic's records, and as text those that are there more than once."""
+    windows: dict[Window, Delays] = {}
+    wrong = []
+    for value, times in values.items():
+        record = json.loads(value)
+        window = Window(record["carrier"], record["minute"])
+        if times > 1 or window in windows:
+            wrong.append(f"windows: {window} is there more than once")
+        windows[window] = Delays(record["flights"], record["departed"], record["minutes"])
+    return windows, wrong
 
 
 def count_source(table: bytes) -> Mapping[Window, Delays]:

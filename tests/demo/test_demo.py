@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from demo.produce import flights as read_flights
 from demo.questions import Delays, Hour
 from demo.run import are_equal, first_rows, main, prepare
 from demo.show import Show
+from demo.windows import Window, read_windows
 from seglog.records.partitioner import partition_for_key
 from seglog.testing import Broker
 
@@ -134,6 +136,19 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "at least 1" in capsys.readouterr().err
 
 
+def test_windows_that_are_twice_there_are_found() -> None:
+    def record(carrier: str, minute: int, flights: int) -> bytes:
+        found = {"carrier": carrier, "minute": minute, "flights": flights, "departed": 1, "minutes": 3}
+        return json.dumps(found).encode()
+
+    right = Counter({record("UA", 15, 2): 1, record("UA", 30, 2): 1})
+    windows, wrong = read_windows(right)
+    assert (windows[Window("UA", 15)], len(windows), wrong) == (Delays(2, 1, 3), 2, [])
+    for again in (record("UA", 15, 2), record("UA", 15, 1)):
+        _, wrong = read_windows(right + Counter([again]))
+        assert wrong == ["windows: Window(carrier='UA', minute=15) is there more than once"]
+
+
 READ: Final = ["one", "read", 3, 0, 10, {"UA": 6, "B6": 4}]
 
 
@@ -206,6 +221,11 @@ def test_the_demo_runs_where_it_ran_before(tmp_path: Path) -> None:
     for command in ("topics create", "groups describe", "find", "verify"):
         assert f"$ seglog {command} " in ran.stdout
     assert "all are equal: each carrier, each hour, each day, each window; and the group has lost nothing" in ran.stdout
+    assert 'option("kafka.bootstrap.servers", "127.0.0.1:' in ran.stdout
+    assert re.search(r"broker [123] is killed\s+meanwhile", ran.stdout)
+    assert "the stream read 5,000 flights in" in ran.stdout
+    assert "5,000 flights: nothing is missing, nothing is there twice" in ran.stdout
+    assert re.search(r"2,[0-9]+ windows: each is there exactly once, and right", ran.stdout)
     assert "\x1b" not in ran.stdout
     assert (tmp_path / "out" / "flights.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert len(list((tmp_path / "out" / "log").glob("flights-[0-9]"))) == PARTITIONS
