@@ -64,7 +64,7 @@ class DirectoryRun:
 
     def begin(self) -> TopicTarget:
         request = JobRequest(
-            uuid.uuid4().hex, owner=os.getpid(), topic=self.topic, create={self.topic: 2}, config=CONFIG, stream="s"
+            uuid.uuid4().hex, owner=os.getppid(), topic=self.topic, create={self.topic: 2}, config=CONFIG, stream="s"
         )
         start = self.client().begin(request)
         self._homes = start.homes
@@ -86,7 +86,7 @@ class DirectoryRun:
 
     def batch(self, number: int, tasks: Sequence[Sequence[int]], *, application: str | None = None) -> CommitResult:
         """All of a micro-batch. As Spark does, it is aborted if it fails."""
-        job = f"{uuid.uuid4().hex}-{os.getpid()}"
+        job = f"{uuid.uuid4().hex}-{os.getppid()}"
         try:
             self.begin()
             parts = [part for task, values in enumerate(tasks) for part in self.task(job, task, values)]

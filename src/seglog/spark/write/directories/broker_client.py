@@ -285,7 +285,8 @@ class BrokerCommitClient:
     def _remove_orphans(self) -> None:
         """Remove what jobs have staged whose driver has ended."""
         found = {job for staging in self._stagings() for job in self._fs.listdir(staging)}
-        owners = {job: int(owner) for job in found if (owner := job.rpartition("-")[2]).isdecimal()}
+        ends = {job: job.rpartition("-")[2] for job in found}
+        owners = {job: int(end) for job, end in ends.items() if end.isdecimal() and int(end)}
         watch = ProcessWatch()
         gone = watch.gone(set(owners.values()))
         watch.close()
