@@ -78,8 +78,8 @@ class SegmentAdoption:
 def _path_of(directory: LogDir, request: SegmentRequest) -> str:
     """`AdoptError` unless the file is where tasks stage the partition's segments."""
     home = os.path.join(str(request.topic_partition), OWN_DIRECTORY, STAGING)
-    *start, _job, _task, name = request.file.split("/")
-    if "/".join(start) != home or ".." in (_job, _task) or not name.endswith(LOG):
+    names = request.file.removeprefix(f"{home}/").split("/")
+    if len(names) != 3 or {"", ".", ".."} & set(names) or not names[-1].endswith(LOG):
         raise AdoptError(f"a segment for {request.topic_partition} is not in {home}/<job>/<task>: {request.file!r}")
     return os.path.join(directory.path, request.file)
 
