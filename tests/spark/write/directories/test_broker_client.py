@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.core.errors import AdoptError, InvalidConfigError, LogDirInUseError, RequestFailedError
+from seglog.core.errors import AdoptError, InvalidConfigError, InvalidRecordError, LogDirInUseError, RequestFailedError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.runtime.broker_connections import close_all
@@ -21,6 +21,7 @@ from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.storage.adopt import adopt
 from seglog.storage.offline.findings import Severity
 from seglog.storage.offline.verify import verify
+from seglog.testing import Broker
 from tests.broker.broker_thread import RunningNode
 from tests.client.produce.written import numbers
 from tests.spark.write.directories.broker_runs import CONFIG, DirectoryRun
@@ -186,3 +187,18 @@ def test_a_broker_that_has_ended_fails_the_commit(node: RunningNode) -> None:
     with pytest.raises(RequestFailedError, match="has ended"):
         client.commit("job", "query:q", 0, parts)
     assert OsFs().exists(str(node.path / parts[0].directory))
+
+
+def test_a_segment_is_not_committed_before_its_last_batch_is() -> None:
+    """Here the leader takes over the segment, and never acknowledges its last batch, as if no replica had it."""
+    with Broker() as broker:
+        run = DirectoryRun(Path(broker.data_dir), "q")
+        run.batch(0, [range(0, 20, 2)])
+        broker.fail("Produce", error="INVALID_RECORD", times=None)
+        with pytest.raises(InvalidRecordError):
+            run.batch(1, [range(20, 40, 2)])
+        broker.faults.clear()
+        assert numbers(broker.bootstrap, HERE) == [*range(0, 20, 2)]
+        run.batch(1, [range(20, 40, 2)])
+        assert numbers(broker.bootstrap, HERE) == [*range(0, 40, 2)]
+    close_all()
