@@ -68,7 +68,8 @@ def _fill(path: Path, count: int, keys: int) -> None:
                     [noise[at : at + _VALUE_BYTES] for at in range(0, len(noise), _VALUE_BYTES)], pa.binary()
                 ),
             }
-            log.append(encode_columns(pa.RecordBatch.from_pydict(columns), batch_bytes=16_384), leader_epoch=0)
+            batch = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+            log.append(encode_columns(batch, batch_bytes=16_384), leader_epoch=0)
 
 
 def _sides(spark: SparkSession, path: str) -> dict[str, Callable[[], None]]:
