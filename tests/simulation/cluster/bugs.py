@@ -482,6 +482,25 @@ def _unflushed_follower(patch: Patch) -> None:
 _ELECTIONS = {"expire_every": 700, "store_slow": 0.0, "prefer_every": 300}
 _CUT_OFF = {"cut_every": 700, "expire_every": 700, "prefer_every": 300, "pause_every": 1_500}
 """Leaders that do not know yet that they are deposed."""
+_DEPOSED = {
+    **dict.fromkeys(("crash_every", "power_every", "stop_every", "disk_every", "away_every"), 0.0),
+    **dict.fromkeys(("loss", "store_lost", "store_slow", "disk_slow"), 0.0),
+    "cut_every": 600,
+    "expire_every": 900,
+    "prefer_every": 200,
+    "pause_every": 1_500,
+    "watch_slow": 0.1,
+    "slow": 0.01,
+}
+"""Nobody dies: leaders are replaced while they write, and come back with what only they have."""
+_CUT_BACK = {
+    **dict.fromkeys(("disk_every", "away_every", "store_slow"), 0.0),
+    "cut_every": 400,
+    "expire_every": 600,
+    "prefer_every": 200,
+    "pause_every": 1_000,
+    "power_every": 1_500,
+}
 _OPERATED = Scenario(min_insync=1, operators=True)
 _TAMPERED = {"tamper_every": 1_500, "stop_every": 3_000, "blackout_every": 0, "choose_every": 0}
 _DARK = {"blackout_every": 1_500, "tamper_every": 0, "choose_every": 0, "crash_every": 700, "store_slow": 0.05}
@@ -495,6 +514,7 @@ _ONE_REPLICA = Scenario(replicas=1, min_insync=1, operators=True)
 _ONE_IS_ENOUGH = Scenario(min_insync=1)
 _GROUPS = Scenario(groups=True)
 _UNCLEAN = Scenario(unclean=True)
+_ONE_PARTITION = Scenario()
 _SHRINKING = {"store_slow": 0.1, "pause_every": 1_000, "cut_every": 2_000}
 _PUT_BACK = {"put_back_every": 2_000, "blackout_every": 0, "choose_every": 0}
 _MOVED = {"put_back_every": 2_000, "reassign_every": 1_200, "blackout_every": 0, "choose_every": 0, "store_slow": 0.0}
@@ -503,14 +523,14 @@ _FULL = {"fill_every": 2_000}
 
 BUGS = (
     Bug("B-1", "KIP-101", _kip_101, seed=3),
-    Bug("B-2", "KIP-279", _kip_279, seed=3, rates=_ELECTIONS),
+    Bug("B-2", "KIP-279", _kip_279, seed=1, scenario=_ONE_PARTITION, rates=_DEPOSED),
     Bug("B-3", "KIP-320", _kip_320, seed=8, rates=_CUT_OFF),
     Bug("B-4", "KAFKA-7128", _kafka_7128),
     Bug("B-5", "KAFKA-7415", _kafka_7415, rates=_ELECTIONS),
-    Bug("B-7", "KAFKA-14704", _kafka_14704, seed=2),
+    Bug("B-7", "KAFKA-14704", _kafka_14704, scenario=_ONE_PARTITION, rates=_DEPOSED),
     Bug("B-7", "KAFKA-13141", _kafka_13141, seed=12, rates=_ELECTIONS),
     Bug("B-8", "KAFKA-10706", _kafka_10706, seed=6),
-    Bug("B-9", "KAFKA-9491", _kafka_9491, seed=8, scenario=_UNCLEAN),
+    Bug("B-9", "KAFKA-9491", _kafka_9491, seed=6, scenario=_UNCLEAN, rates=_CUT_BACK),
     Bug("B-9", "KAFKA-9196", _kafka_9196, seed=3),
     Bug("B-11", "KAFKA-16541", _kafka_16541, seed=19, rates={"power_every": 1_500, "expire_every": 1_500}),
     Bug("B-12", "KIP-966", _kip_966, seed=1),
