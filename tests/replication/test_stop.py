@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from seglog.core.error_codes import ErrorCode
+from seglog.protocol.apis import ApiKey
+from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.log.log import Log
+from tests.broker.broker_thread import Wire
 from tests.kit.ports import free_port
-from tests.replication.brokers import SOON, Node, cluster
+from tests.replication.brokers import SOON, Node, cluster, is_whole
 
 BATCHES = 5
 """As many as an idempotent producer has in flight."""
@@ -101,3 +106,37 @@ def test_a_stop_answers_batches_that_are_in_the_log(tmp_path: Path, monkeypatch:
                 await again.stop()
 
     asyncio.run(run())
+
+
+def test_the_last_replica_in_sync_says_that_it_does_not_lead_when_it_stops(tmp_path: Path) -> None:
+    """Its ISR is too small to commit what waits, and it cannot wait for more replicas. Kafka's controller takes the
+    partition from a broker that stops, also without another leader, and ``DelayedProduce`` then answers case B: the
+    producer looks for the leader, and its batch is there if this log survives."""
+
+    async def run() -> None:
+        async with cluster(tmp_path, 2) as (one, two):
+            topic_id = await one.create("t", [[1, 2]], {"min.insync.replicas": "2"})
+            await one.until(lambda: is_whole([one, two], topic_id))
+            await two.stop()
+            with Wire(one.bootstrap) as wire:
+                asking = asyncio.create_task(asyncio.to_thread(_produce, wire))
+                log = one.replica(topic_id).log
+                await one.until(lambda: log.log_end_offset == 1)
+                await one.put(topic_id, lambda state: replace(state, isr=(one.me,)))
+                progress = one.replica(topic_id).progress
+                assert progress is not None
+                await one.until(lambda: not progress.has_enough)
+                assert not asking.done()
+                await one.stop()
+                assert await asking == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert log.high_watermark == 0
+
+    asyncio.run(run())
+
+
+def _produce(wire: Wire) -> int:
+    """The code for a batch of one record with acks=all."""
+    batch = bytes(encode_batch([NewRecord(b"tea")]))
+    topics = [{"name": "t", "partition_data": [{"index": 0, "records": batch}]}]
+    answer = wire.ask(ApiKey.PRODUCE, 12, transactional_id=None, acks=-1, timeout=60_000, topic_data=topics)
+    return int(answer.responses[0].partition_responses[0].error_code)
