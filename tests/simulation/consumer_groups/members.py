@@ -401,3 +401,13 @@ class Member(CoordinatorClient):
         assert place.error_code == 0, f"a fetch of {self.name} is told {place.error_code}"
         self.model.fetched(number, place.metadata or "", sent)
         return max(int(place.committed_offset), 0)
+
+    async def fetch_at_last(self, number: int) -> None:
+        """When a coordinator says it."""
+        while True:
+            try:
+                if await self.fetch(number, None, -1) is not None:
+                    return
+            except LostError:
+                self._coordinators.clear()
+            await self.pause()

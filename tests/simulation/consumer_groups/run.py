@@ -160,6 +160,6 @@ def _is_stable(group: Group) -> bool:
 def _fetch(cluster: Cluster, member: Member) -> None:
     """What is committed at last."""
     for number in range(cluster.scenario.partitions):
-        fetching = member.loop.create_task(member.fetch(number, None, -1))
-        assert cluster.world.run(fetching.done, _ENDING_SECONDS), "hangs: the committed offsets"
-        assert fetching.result() is not None, f"no offset of {number} is told"
+        fetching = member.loop.create_task(member.fetch_at_last(number))
+        assert cluster.world.run(fetching.done, _ENDING_SECONDS), f"hangs: the committed offset of {number}"
+        fetching.result()
