@@ -493,6 +493,14 @@ _DEPOSED = {
     "slow": 0.01,
 }
 """Nobody dies: leaders are replaced while they write, and come back with what only they have."""
+_BACK_AND_FORTH = _DEPOSED | {
+    **dict.fromkeys(("cut_every", "pause_every", "watch_slow"), 0.0),
+    "expire_every": 500,
+    "prefer_every": 120,
+    "crash_every": 1_500,
+    "slow": 0.1,
+}
+"""Members of the ISR have logs that diverge, and a leader dies before it has told them so."""
 _CUT_BACK = {
     **dict.fromkeys(("disk_every", "away_every", "store_slow"), 0.0),
     "cut_every": 400,
@@ -530,7 +538,7 @@ BUGS = (
     Bug("B-4", "KAFKA-7128", _kafka_7128),
     Bug("B-5", "KAFKA-7415", _kafka_7415, rates=_ELECTIONS),
     Bug("B-7", "KAFKA-14704", _kafka_14704, scenario=_ONE_PARTITION, rates=_DEPOSED),
-    Bug("B-7", "KAFKA-13141", _kafka_13141, seed=12, rates=_ELECTIONS),
+    Bug("B-7", "KAFKA-13141", _kafka_13141, seed=2, scenario=_ONE_PARTITION, rates=_BACK_AND_FORTH),
     Bug("B-8", "KAFKA-10706", _kafka_10706, seed=6),
     Bug("B-9", "KAFKA-9491", _kafka_9491, seed=6, scenario=_UNCLEAN, rates=_CUT_BACK),
     Bug("B-9", "KAFKA-9196", _kafka_9196, seed=3),
