@@ -501,6 +501,13 @@ _BACK_AND_FORTH = _DEPOSED | {
     "slow": 0.1,
 }
 """Members of the ISR have logs that diverge, and a leader dies before it has told them so."""
+_APART = _DEPOSED | {
+    **dict.fromkeys(("prefer_every", "watch_slow", "slow"), 0.0),
+    "cut_every": 250,
+    "expire_every": 2_000,
+    "pause_every": 1_000,
+}
+"""A leader that the store does not hear proposes what is never written."""
 _CUT_BACK = {
     **dict.fromkeys(("disk_every", "away_every", "store_slow"), 0.0),
     "cut_every": 400,
@@ -525,7 +532,6 @@ _ONE_IS_ENOUGH = Scenario(min_insync=1)
 _GROUPS = Scenario(groups=True)
 _UNCLEAN = Scenario(unclean=True)
 _ONE_PARTITION = Scenario()
-_SHRINKING = {"store_slow": 0.1, "pause_every": 1_000, "cut_every": 2_000}
 _PUT_BACK = {"put_back_every": 2_000, "blackout_every": 0, "choose_every": 0}
 _MOVED = {"put_back_every": 2_000, "reassign_every": 1_200, "blackout_every": 0, "choose_every": 0, "store_slow": 0.0}
 _INSTALLED = {"install_every": 1_500}
@@ -549,7 +555,7 @@ BUGS = (
     Bug("B-13", "same-boot", _same_boot, seed=5),
     Bug("B-13", "KIP-380", _any_life, seed=2),
     Bug("B-15", "KAFKA-6082", _kafka_6082, seed=46),
-    Bug("B-16", "KAFKA-13091", _kafka_13091, seed=9, rates=_SHRINKING),
+    Bug("B-16", "KAFKA-13091", _kafka_13091, seed=8, scenario=_ONE_PARTITION, rates=_APART),
     Bug("", "unknown-ends", _unknown_ends),
     Bug("", "emptied-disk", _emptied_disk, seed=11, scenario=_OPERATED, rates=_TAMPERED),
     Bug("", "former-life", _former_life, scenario=_OPERATED, rates=_DARK),
