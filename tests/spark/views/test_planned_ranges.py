@@ -33,9 +33,8 @@ def test_from_files_and_through_brokers(broker: Broker) -> None:
     assert files["size"] > 1_000
     assert fetched["directory"] is None
     assert (files["startOffset"], files["endOffset"], fetched["endOffset"]) == (0, fetched["startOffset"], COUNT)
-    assert (files["task"], fetched["task"]) == (0, 1)
-    one_task = tasks(**both, minPartitions="1")
-    assert [row["task"] for row in one_task] == [0, 0]
+    assert (files["task"], fetched["task"]) == (0, 0)  # together they are not worth two
+    assert {row["task"] for row in tasks(**both, maxBytesPerPartition="10000")} > {0, 1}
 
 
 def test_of_either(broker: Broker) -> None:

@@ -6,7 +6,7 @@ which of its offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -17,6 +17,7 @@ from seglog.spark.read.brokers.planning import plan_shares as plan_fetches
 from seglog.spark.read.directories.planning import DirectoryExtent, Index, ReadRange
 from seglog.spark.read.directories.planning import plan_shares as plan_files
 from seglog.spark.read.mounted.coverage import EpochSpan
+from seglog.spark.read.planning import WORTH_A_TASK
 from seglog.spark.read.ranges import OffsetRange, PartitionRange, divide
 
 
@@ -82,8 +83,8 @@ def plan(
 ) -> list[SharedRange]:
     """Divide the ranges among tasks, in the order of partitions and offsets.
 
-    With ``min_partitions`` or ``max_records`` a task has the connector's range, from files and through brokers, as long
-    as it is not above ``max_bytes``.
+    A task reads from files and through brokers where a part alone is not worth a task, and where options have divided
+    the ranges, as long as it is not above ``max_bytes``.
     """
     shares = [PartitionRange(extent.topic_partition, ranges[extent.topic_partition]) for extent in extents]
     shares = divide(shares, min_partitions=min_partitions, max_records=max_records)
@@ -101,11 +102,15 @@ def plan(
         cores=cores,
         is_divided=is_divided,
     )
+    # A share whose files were empty at that moment has no task.
+    planned = {(one.topic_partition, one.offsets.start) for one in files}
+    without += [share for share in within if (share.topic_partition, share.offsets.start) not in planned]
     fetches = plan_fetches(extents, without, bytes_per_offset, max_bytes=max_bytes, cores=cores, is_divided=is_divided)
     parts: list[Part] = [_mounted_range(one, mounted[one.topic_partition]) for one in files]
     parts += fetches
     parts.sort(key=lambda part: (part.topic_partition, part.offsets))
-    return [SharedRange(parts=group) for group in _grouped(parts, shares if is_divided else (), max_bytes)]
+    ends = {(share.topic_partition, share.offsets.end) for share in shares}
+    return [SharedRange(parts=group) for group in _grouped(parts, ends, max_bytes, is_divided=is_divided)]
 
 
 def rest(share: PartitionRange, covered: OffsetRange | None) -> list[PartitionRange]:
@@ -126,15 +131,16 @@ def _mounted_range(files: ReadRange, extent: MountedExtent) -> MountedRange:
     return MountedRange(files=files, topic_id=extent.topic_id, spans=spans)
 
 
-def _grouped(parts: Sequence[Part], shares: Sequence[PartitionRange], max_bytes: int) -> Iterator[tuple[Part, ...]]:
-    """Each part alone, or the neighbouring ones of each of ``shares`` up to ``max_bytes``."""
-    if not shares:
-        yield from ((part,) for part in parts)
-        return
-    ends = {(share.topic_partition, share.offsets.end) for share in shares}
+def _grouped(
+    parts: Sequence[Part], ends: Collection[tuple[TopicPartition, int]], max_bytes: int, *, is_divided: bool
+) -> Iterator[tuple[Part, ...]]:
+    """The neighbouring parts of each share, which end at ``ends``, up to ``max_bytes``; unless options have divided the
+    ranges, only as long as one of them is not worth a task."""
     group: list[Part] = []
     for part in parts:
-        if group and sum(one.size for one in group) + part.size > max_bytes:
+        size = sum(one.size for one in group)
+        is_joined = is_divided or min(size, part.size) < WORTH_A_TASK
+        if group and (size + part.size > max_bytes or not is_joined):
             yield tuple(group)
             group = []
         group.append(part)
