@@ -30,7 +30,7 @@ NODE_PROPERTIES: Final = {
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _QUERY_SECONDS: Final = 300
-OURS: Final = ("directory", "brokers")
+OURS: Final = ("directory", "brokers", "both")
 """What our source can read from; the connector is ``kafka``."""
 _PLAIN: Final = {"enable.idempotence": "false"}
 _CHUNK: Final = 5
@@ -154,7 +154,9 @@ class World:
         do."""
         if source == "directory":
             return {"path": str(self.node.log_dir), "until": self._until}
+        mount = {"path": str(self.node.log_dir)} if source == "both" else {}
         return {
+            **mount,
             "kafka.bootstrap.servers": self.node.bootstrap,
             "fetchOffset.numRetries": "1",
             "kafkaConsumer.pollTimeoutMs": "60000",
