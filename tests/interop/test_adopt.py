@@ -1,4 +1,5 @@
-"""A stock Kafka opens what was adopted, reads every record of it, and goes on; its tools find nothing wrong."""
+"""A stock Kafka opens what was adopted, or taken over by a running broker, reads every record of it, and goes on; its
+tools find nothing wrong."""
 
 from __future__ import annotations
 
@@ -13,9 +14,13 @@ from seglog.storage.adopt import AdoptResult, StagedPart, StagingWriter, adopt, 
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.offline.findings import has_damage
 from seglog.storage.offline.verify import verify
+from tests.client.produce.written import numbers
 from tests.interop.test_log_dir import complaints, consumed, send
 from tests.kafka import KafkaNode, tools
 from tests.kafka.jars import CURRENT
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.topics import write
+from tests.spark.write.directories.broker_runs import CONFIG, DirectoryRun
 
 _SMALL: Final = ["--config", "segment.bytes=1048576", "--config", "segment.index.bytes=4096"]
 _NOW: Final = 1_790_000_000_000
@@ -64,4 +69,25 @@ def test_kafka_goes_on_with_what_was_adopted(own_kafka: KafkaNode) -> None:
         assert not has_damage(verify([str(own_kafka.log_dir)]).findings)
         own_kafka.start()
         assert consumed(own_kafka, "t-0", "t-1") == expected
+    assert complaints(own_kafka) == []
+
+
+def test_kafka_goes_on_with_what_our_broker_took_over(own_kafka: KafkaNode) -> None:
+    tools.topics(own_kafka.bootstrap, "--create", "--topic", "t", "--partitions", "2", *_SMALL)
+    place = TopicPartition("t", 0)
+    for turn in range(2):
+        assert write(own_kafka.bootstrap, "t", f"{1000 + turn}") is None
+        own_kafka.stop()
+        with LogDir.open(str(own_kafka.log_dir)) as opened:
+            opened.alter_config("t", CONFIG)
+        with BrokerProcess(own_kafka.log_dir) as ours:  # Kafka removes our __consumer_offsets, which has the marks
+            DirectoryRun(own_kafka.log_dir, f"q{turn}").batch(0, [range(100 * turn, 100 * turn + 100)])
+            ours.stop()
+        assert len(list((own_kafka.log_dir / "t-0").glob("*.log"))) > turn + 1
+        assert not has_damage(verify([str(own_kafka.log_dir)]).findings)
+        own_kafka.start()
+    expected = [1000, *range(0, 100, 2), 1001, *range(100, 200, 2)]
+    assert numbers(own_kafka.bootstrap, place) == expected
+    assert write(own_kafka.bootstrap, "t", "1002") is None
+    assert numbers(own_kafka.bootstrap, place) == [*expected, 1002]
     assert complaints(own_kafka) == []
