@@ -62,14 +62,10 @@ def _fill(path: Path, count: int, keys: int) -> None:
             rows = min(_ROWS, count - first)
             drawn = rng.integers(0, keys, rows)
             noise = rng.bytes(rows * _VALUE_BYTES)
-            columns = {
-                "key": pa.array([b"%08d" % key for key in drawn.tolist()], pa.binary()),
-                "value": pa.array(
-                    [noise[at : at + _VALUE_BYTES] for at in range(0, len(noise), _VALUE_BYTES)], pa.binary()
-                ),
-            }
-            batch = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
-            log.append(encode_columns(batch, batch_bytes=16_384), leader_epoch=0)
+            keys_drawn = pa.array([b"%08d" % key for key in drawn.tolist()], pa.binary())
+            values = pa.array([noise[at : at + _VALUE_BYTES] for at in range(0, len(noise), _VALUE_BYTES)], pa.binary())
+            columns = pa.RecordBatch.from_arrays([keys_drawn, values], names=["key", "value"])
+            log.append(encode_columns(columns, batch_bytes=16_384), leader_epoch=0)
 
 
 def _sides(spark: SparkSession, path: str) -> dict[str, Callable[[], None]]:
