@@ -242,8 +242,9 @@ class Member(CoordinatorClient):
             except LostError:
                 await self.pause()
             except RejoinError as error:
-                if error.args:
+                if error.args:  # under another id its epochs begin anew
                     member_id = ""
+                    self._end()
             await self._revoke_all()
 
     async def _revoke_all(self) -> None:
