@@ -58,7 +58,7 @@ def leader_of_first(bootstrap: str) -> int:
     """The leader of the flights' partition 0."""
     from confluent_kafka.admin import AdminClient
 
-    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(TOPIC, timeout=PATIENCE)
+    metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(TOPIC, timeout=PATIENCE)
     return int(metadata.topics[TOPIC].partitions[0].leader)
 
 
@@ -81,7 +81,7 @@ def fly(cluster: Cluster, records: Sequence[Flight], victim: int) -> Flown:
             cluster.kill(victim)
 
     # A flight that is not acknowledged at once is sent again by the client, and never twice: idempotence.
-    settings = {**CLIENT, "acks": "all", "delivery.report.only.error": False, "log_level": 0}
+    settings = {**CLIENT, "acks": "all", "delivery.report.only.error": False}
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **settings})
     for number, (key, value, timestamp, headers) in enumerate(records):
         while True:

@@ -25,6 +25,7 @@ CLIENT: Final = {
     "linger.ms": 20,
     "enable.idempotence": True,
     "delivery.report.only.error": True,
+    "log_level": 0,  # a client that still exists when its broker is gone would say so on the screen
 }
 _PATIENCE: Final = 60
 _POLL: Final = 10_000
