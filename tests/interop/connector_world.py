@@ -92,8 +92,10 @@ class World:
         self._read: dict[tuple[str, tuple[tuple[str, str], ...]], Read] = {}
         self.progress: list[dict[str, Any]] = []
         """Of the last `run`: its source's progress at each batch that had records."""
-        self._admin = AdminClient({"bootstrap.servers": node.bootstrap})
-        self._producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": "0"})
+        # Clients tell of deleted topics on stderr, where the next tests look for what their tools say.
+        client: dict[str, str | int | float | bool] = {"bootstrap.servers": node.bootstrap, "log_level": 0}
+        self._admin = AdminClient(client)
+        self._producer = Producer({**client, "linger.ms": "0"})
 
     def close(self) -> None:
         """Let go of the broker: its clients say on stderr that it is gone otherwise."""
