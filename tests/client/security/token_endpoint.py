@@ -42,7 +42,9 @@ class TokenEndpoint(Service):
         self._thread.join()
         self._server.server_close()
 
-    def _handler(endpoint) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the handler has a self of its own
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        endpoint = self
+
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 form = self.rfile.read(int(self.headers["Content-Length"])).decode()

@@ -6,42 +6,24 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
+from tests.simulation.seeds import Counts, run_seeds
 from tests.simulation.transactions.run import SECONDS, run
-from tests.simulation.wire import LostError
 
 
-def main(arguments: list[str]) -> int:
-    numbers = [int(one) for one in arguments if one.isdigit()]
-    seconds = next((int(one[8:]) for one in arguments if one.startswith("seconds=")), SECONDS)
-    first, last = numbers[0], numbers[-1]
-    counted: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    broken = 0
-    for seed in range(first, last + 1):
-        try:
-            one = run(seed, seconds=seconds)
-        except (AssertionError, RuntimeError, LostError) as error:
-            if first == last:
-                raise
-            broken += 1
-            print(f"seed {seed}: {error}", flush=True)
-            continue
-        report = one.report
-        counted += Counter(
-            events=one.events,
-            committed=report.committed,
-            aborted=report.aborted,
-            processed=report.processed,
-            g0=report.g0,
-            ww_cycles=report.ww_cycles,
-            read=report.report.read,
-        )
-        faults.update(one.nemesis.struck)
-        faults.update(one.operators.done)
-    print(f"{last + 1 - first} seeds, {broken} broken: {dict(counted)}")
-    print(f"faults: {dict(faults.most_common())}")
-    return 1 if broken else 0
+def _run(seed: int, seconds: int) -> Counts:
+    one = run(seed, seconds=seconds)
+    report = one.report
+    counted = Counter(
+        events=one.events,
+        committed=report.committed,
+        aborted=report.aborted,
+        processed=report.processed,
+        g0=report.g0,
+        ww_cycles=report.ww_cycles,
+        read=report.report.read,
+    )
+    return counted, Counter(one.nemesis.struck) + Counter(one.operators.done)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_seeds(sys.argv[1:], _run, SECONDS))

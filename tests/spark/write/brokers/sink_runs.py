@@ -203,7 +203,7 @@ def left_open(bootstrap: str, query: str) -> list[str]:
         return [one.transactional_id for one in open_transactions(cluster, f"seglog-{query}-")]
 
 
-def _apart(call: Callable[[], object], at: Steps) -> threading.Thread:
+def apart(call: Callable[[], object], at: Steps) -> threading.Thread:
     """In a process of its own, which may die, and whose errors concern nobody."""
 
     def live() -> None:
@@ -215,7 +215,7 @@ def _apart(call: Callable[[], object], at: Steps) -> threading.Thread:
     return thread
 
 
-def _join(thread: threading.Thread) -> None:
+def join(thread: threading.Thread) -> None:
     thread.join(SECONDS)
     assert not thread.is_alive()
 
@@ -224,7 +224,7 @@ def _count(bootstrap: str, new_topic: Callable[[], str], query: str) -> int:
     """The requests of a driver and its tasks for the batch of `TASKS`."""
     counted = Steps()
     run = SinkRun(bootstrap, f"{query}-count", topic=new_topic())
-    _join(_apart(lambda: run.batch(0, TASKS), counted))
+    join(apart(lambda: run.batch(0, TASKS), counted))
     assert counted.count > 20
     return counted.count
 
@@ -248,7 +248,7 @@ def check_deaths(
     for stop_at in range(count)[chosen]:
         name, topic = f"{query}-{stop_at}", new_topic()
         first = SinkRun(bootstrap, name, topic=topic, **options)
-        _join(_apart(partial(first.batch, 0, TASKS), Steps(stop_at, sent=sent)))
+        join(apart(partial(first.batch, 0, TASKS), Steps(stop_at, sent=sent)))
         again = SinkRun(bootstrap, name, topic=topic, **options)
         again.batch(0, ([5, 4, 3], [2, 1]))
         again.batch(1, NEXT)
@@ -269,14 +269,14 @@ def check_returns(bootstrap: str, new_topic: Callable[[], str], query: str, *, c
         name, topic = f"{query}-{stop_at}", new_topic()
         at = Steps(stop_at, waits=True)
         first = SinkRun(bootstrap, name, topic=topic)
-        zombie = _apart(partial(first.batch, 0, TASKS), at)
+        zombie = apart(partial(first.batch, 0, TASKS), at)
         assert at.stands.wait(SECONDS)
         again = SinkRun(bootstrap, name, topic=topic)
         again.batch(0, ([5, 4, 3], [2, 1]))
         job = uuid.uuid4().hex
         results = [again.task(1, job, task, values) for task, values in enumerate(NEXT)]
         at.go_on()
-        _join(zombie)
+        join(zombie)
         again.end(1, job).commit(results)
         again.batch(2, ([10],))
         assert written(bootstrap, topic) == [*ALL, 10], f"stopped at request {stop_at}"
@@ -286,18 +286,18 @@ def check_twins(bootstrap: str, new_topic: Callable[[], str], query: str) -> Non
     """A speculative attempt of a task stands still at each of its requests, until the next batch is written."""
     counted = Steps()
     counting = SinkRun(bootstrap, f"{query}-count", topic=new_topic())
-    _join(_apart(partial(counting.task, 0, "job", 0, [1]), counted))
+    join(apart(partial(counting.task, 0, "job", 0, [1]), counted))
     for stop_at in range(counted.count):
         name, topic = f"{query}-{stop_at}", new_topic()
         run = SinkRun(bootstrap, name, topic=topic)
         job, later = uuid.uuid4().hex, uuid.uuid4().hex
         at = Steps(stop_at, waits=True)
-        twin = _apart(partial(run.task, 0, job, 0, [1, 2]), at)
+        twin = apart(partial(run.task, 0, job, 0, [1, 2]), at)
         assert at.stands.wait(SECONDS)
         run.end(0, job).commit([run.task(0, job, 0, [1, 2]), run.task(0, job, 1, [3])])
         results = [run.task(1, later, 0, [4])]
         at.go_on()
-        _join(twin)
+        join(twin)
         run.end(1, later).commit(results)
         run.batch(2, ([5],))
         assert written(bootstrap, topic) == [1, 2, 3, 4, 5], stop_at

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
 import pytest
 
-from seglog.core.errors import SeglogError
 from tests.broker.broker_thread import RunningNode
 from tests.cases import case, is_long
 from tests.spark.write.brokers.sink_runs import (
     SECONDS,
-    KilledError,
     Steps,
+    apart,
+    join,
     left_open,
-    steps,
     threads_as_processes,
     written,
 )
@@ -45,23 +42,6 @@ _numbers = itertools.count()
 
 def run_of(node: RunningNode, number: int) -> DirectoryRun:
     return DirectoryRun(node.path, f"q{number}", topic=f"t{number}")
-
-
-def apart(call: Callable[[], object], at: Steps) -> threading.Thread:
-    """In a process of its own, which may die."""
-
-    def live() -> None:
-        with steps(at), suppress(KilledError, SeglogError):
-            call()
-
-    thread = threading.Thread(target=live)
-    thread.start()
-    return thread
-
-
-def join(thread: threading.Thread) -> None:
-    thread.join(SECONDS)
-    assert not thread.is_alive()
 
 
 def count(node: RunningNode) -> int:
