@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +12,8 @@ from tests.kit.service import Service
 
 _PORT: Final = 9092
 _NOBODY: Final = "02:00:00:00:00:01"
-_numbers: Final = itertools.count()
+_NETWORKS: Final = 512
+"""The /24 networks of 198.18.0.0/15, which RFC 2544 keeps for tests."""
 
 
 class Loopback(Service):
@@ -45,15 +45,14 @@ class Loopback(Service):
 class Namespaces(Loopback):
     """A namespace for each of ``count`` brokers, on one bridge with the test; needs root (`can_be_made`).
 
-    A cut gives the sender a hardware address that nobody has: packets are lost without a word, connections stay open,
-    and what comes the other way still arrives.
+    The bridge exists from the constructor on, for its name keeps the addresses from other runs. A cut gives the sender
+    a hardware address that nobody has: packets are lost without a word, connections stay open, and what comes the other
+    way still arrives.
     """
 
     def __init__(self, count: int) -> None:
         super().__init__()
-        number = next(_numbers)
-        self._name = f"sl{os.getpid() % 100_000}n{number}"
-        self._subnet = f"10.{200 + os.getpid() % 50}.{number % 250}"
+        self._name, self._subnet = _reserve()
         self._count = count
         self._cuts: set[tuple[int, int]] = set()
 
@@ -67,19 +66,17 @@ class Namespaces(Loopback):
             return False
         if made.returncode:
             return False
-        link = ["ip", "link", "add", name, "type", "bridge"]
-        bridged = subprocess.run(link, capture_output=True, check=False).returncode == 0
+        bridged = _add_bridge(name)
         if bridged:
             _ip("link", "del", name)
         _ip("netns", "del", name)
         return bridged
 
     def start(self) -> None:
-        bridge = self._name
         try:
-            _ip("link", "add", bridge, "type", "bridge")
-            _ip("addr", "add", f"{self.host(0)}/24", "dev", bridge)
-            _ip("link", "set", bridge, "up")
+            _ip("addr", "add", f"{self.host(0)}/24", "dev", self._name)
+            _ip("link", "set", self._name, "up")
+            self._delete_spaces()  # those that a killed run has left
             for node_id in range(1, self._count + 1):
                 self._add(node_id)
         except BaseException:
@@ -95,9 +92,12 @@ class Namespaces(Loopback):
         _ip("-n", space, "link", "set", inside, "up")
         _ip("-n", space, "link", "set", "lo", "up")
 
-    def leave(self) -> None:
+    def _delete_spaces(self) -> None:
         for node_id in range(1, self._count + 1):
             subprocess.run(["ip", "netns", "del", self._space(node_id)], capture_output=True, check=False)
+
+    def leave(self) -> None:
+        self._delete_spaces()
         subprocess.run(["ip", "link", "del", self._name], capture_output=True, check=False)
 
     def _space(self, node_id: int) -> str:
@@ -127,6 +127,22 @@ class Namespaces(Loopback):
         where = ("-n", self._space(source)) if source else ()
         device = f"{self._name}w{source}" if source else self._name
         _ip(*where, "neigh", *arguments, "dev", device)
+
+
+def _reserve() -> tuple[str, str]:
+    """A bridge and the first three numbers of its addresses. The kernel refuses a second bridge of one name, so no two
+    runs have one network, even where a killed run has left its own behind."""
+    first = os.getpid()
+    for number in range(first, first + _NETWORKS):
+        name = f"sl{number % _NETWORKS}"
+        if _add_bridge(name):
+            return name, f"198.{18 + number % _NETWORKS // 256}.{number % 256}"
+    raise RuntimeError(f"all {_NETWORKS} bridges sl0, sl1 ... exist: remove those of killed runs with ip link del")
+
+
+def _add_bridge(name: str) -> bool:
+    command = ["ip", "link", "add", name, "type", "bridge"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _ip(*arguments: str) -> None:

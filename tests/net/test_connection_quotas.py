@@ -10,7 +10,7 @@ import os
 import resource
 import socket
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -106,11 +106,24 @@ def test_all_addresses_of_a_host_are_listened_on(run: Run) -> None:
 # File descriptors
 
 
-def test_connections_leave_file_descriptors_for_others(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def first_free() -> Iterator[int]:
+    """A file descriptor with none free below it, whatever other tests in this process have opened and closed."""
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    gaps = []
+    while (number := os.dup(0)) <= highest:
+        gaps.append(number)
+    os.close(number)
+    yield number
+    for gap in gaps:
+        os.close(gap)
+
+
+def test_connections_leave_file_descriptors_for_others(
+    run: Run, first_free: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async def act() -> None:
-        lowest_free = os.dup(0)
-        os.close(lowest_free)
-        async with serving(echo, descriptors=lowest_free + 20) as served:
+        async with serving(echo, descriptors=first_free + 20) as served:
             clients = [await served.connect() for _ in range(20)]
             assert await is_closed(clients[-1][0])
             assert await ask(*clients[0], b"fine") == b"enif"
