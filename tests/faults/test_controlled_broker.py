@@ -130,7 +130,7 @@ def test_faults_clock_topics_and_reset(served: Served) -> None:
         ("GET", "/", None, 404, "no such operation"),
         ("PUT", "/v1/faults", None, 405, "no such operation"),
         ("POST", "/v1/faults", {}, 400, "'faults' is missing"),
-        ("POST", "/v1/faults", {"faults": 5}, 400, "is no array"),
+        ("POST", "/v1/faults", {"faults": 5}, 400, "must be of type array"),
         ("POST", "/v1/faults", {"faults": [5]}, 400, "FaultError"),
         ("POST", "/v1/faults", {"faults": [{"effect": "x"}]}, 400, "no effect 'x'"),
         ("POST", "/v1/faults", {"faults": [{"effect": "lose"}] * 1001}, 400, "1000 faults at a time"),
@@ -147,16 +147,16 @@ def test_faults_clock_topics_and_reset(served: Served) -> None:
         ("POST", "/v1/recording", {}, 400, "'path' is missing"),
         ("POST", "/v1/recording", {"path": "session.jsonl"}, 400, "is not absolute"),
         ("POST", "/v1/recording", {"path": "/proc/none/x"}, 400, "FileNotFoundError"),
-        ("POST", "/v1/replay", {"path": __file__}, 400, "is no recording"),
+        ("POST", "/v1/replay", {"path": __file__}, 400, "is not a recording"),
         ("POST", "/v1/replay", {"path": "/proc/none/x"}, 400, "FileNotFoundError"),
         ("POST", "/v1/clock/advance", {"seconds": -1}, 400, "cannot move"),
-        ("POST", "/v1/clock/advance", {"seconds": True}, 400, "is no number"),
+        ("POST", "/v1/clock/advance", {"seconds": True}, 400, "must be of type number"),
         ("POST", "/v1/clock/advance", b'{"seconds": NaN}', 400, "cannot move"),
         ("POST", "/v1/topics", {"name": "a b"}, 400, "Topic name is invalid"),
-        ("POST", "/v1/topics", {"name": "x", "records": [{"value": 1}]}, 400, "this is no topic"),
+        ("POST", "/v1/topics", {"name": "x", "records": [{"value": 1}]}, 400, "this is not a topic"),
         ("POST", "/v1/topics", {"name": "x", "records": [{"vlaue": "1"}]}, 400, "no field 'vlaue'"),
         ("POST", "/v1/topics", {"name": "x", "replication": 2}, 400, "InvalidReplicationFactorError"),
-        ("POST", "/v1/reset", {"topics": {"t": 5}}, 400, "this is no topic"),
+        ("POST", "/v1/reset", {"topics": {"t": 5}}, 400, "this is not a topic"),
         ("POST", "/v1/reset", {"topics": {"t": {"partition": 3}}}, 400, "no field 'partition'"),
     ],
 )
@@ -214,7 +214,7 @@ def test_a_session_is_recorded_and_played_again(served: Served, tmp_path: Path) 
     served.ask("POST", "/v1/reset", {"topics": {"t": {}}})
     other.write_text("not to be replaced")
     status, problem = served.ask("POST", "/v1/recording", {"path": str(other)})
-    assert (status, "is no recording" in problem["error"]) == (400, True)
+    assert (status, "is not a recording" in problem["error"]) == (400, True)
     assert other.read_text() == "not to be replaced"
     assert served.ask("POST", "/v1/recording", {"path": str(path)}) == (200, {})
     status, problem = served.ask("POST", "/v1/recording", {"path": str(path)})

@@ -82,5 +82,5 @@ def test_comes_back_from_json() -> None:
     ],
 )
 def test_says_that_a_document_is_no_topic(document: Any) -> None:
-    with pytest.raises(FaultError, match="this is no topic"):
+    with pytest.raises(FaultError, match="this is not a topic"):
         fixture_from_json(document)

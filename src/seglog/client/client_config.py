@@ -28,7 +28,7 @@ from seglog.core.settings import (
 )
 
 Use = Literal["read", "write"]
-"""What a client does. A name that concerns only the other has no effect."""
+"""The role of a client. A name that concerns only the other role has no effect."""
 READ: Final = "read"
 WRITE: Final = "write"
 

@@ -234,7 +234,7 @@ class BrokerConnection:
         return None
 
     def _hint(self) -> str:
-        """What may be the reason if a broker closes a new connection."""
+        """The likely reason if a broker closes a new connection."""
         security = self._config.security
         if not self._answers and not security.uses_tls:
             return "; if its listener speaks TLS, set security.protocol"

@@ -52,8 +52,8 @@ _DISABLED: Final = VersionRange(0, 0)
 
 
 class UpgradeType(IntEnum):
-    """What an update may do (``FeatureUpdate.UpgradeType``). Here both kinds of downgrade do the same: no level has
-    metadata of its own."""
+    """The changes that an update may make (``FeatureUpdate.UpgradeType``). Both kinds of downgrade do the same, for
+    no level has metadata."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

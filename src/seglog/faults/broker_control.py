@@ -88,7 +88,7 @@ class BrokerControl:
         return self.layer.add(*faults, in_order=in_order)
 
     async def do(self, verb: str, argument: Mapping[str, Any]) -> Any:
-        """What a JSON command asks for. `FaultError` if that cannot be."""
+        """Parse a JSON command. `FaultError` if it is not a valid one."""
         act = self._verbs().get(verb)
         if act is None:
             raise FaultError(f"there is no command {verb!r}")

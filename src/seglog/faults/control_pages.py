@@ -147,7 +147,7 @@ def _document(request: HttpRequest, fields: Mapping[str, str]) -> dict[str, Any]
         if name not in found and not kind.endswith("?"):
             raise FaultError(f"the field {name!r} is missing")
         if name in found and not _is_of_kind(found[name], kind.removesuffix("?")):
-            raise FaultError(f"the field {name!r} is no {kind.removesuffix('?')}")
+            raise FaultError(f"the field {name!r} must be of type {kind.removesuffix('?')}")
         if name == "path" and not os.path.isabs(found.get(name, "/")):
             raise FaultError(f"the path {found[name]!r} is not absolute")
     return found

@@ -108,7 +108,7 @@ class ControlledBroker:
         return self._failure
 
     async def do(self, verb: str, argument: Mapping[str, Any]) -> Any:
-        """What a request asks for. `FaultError` if that cannot be."""
+        """The command in a request. `FaultError` if it is not a valid one."""
         acts: dict[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "start": lambda _: self._change(self._start),

@@ -1,4 +1,4 @@
-"""What has become of a fault."""
+"""The state of a fault, and the requests that it has hit."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Recorder:
         """OSError. An older recording is replaced; `FaultError` for any other file."""
         if fs.exists(path):
             if not _is_recording(fs, path):
-                raise FaultError(f"{path} is there, and is no recording: it stays as it is")
+                raise FaultError(f"{path} exists and is not a recording; it was left unchanged")
             fs.unlink(path)
         self._file = fs.open(path, create=True)
         self._clock = clock
@@ -136,7 +136,7 @@ def read_recording(fs: Fs, path: str) -> Iterator[RecordedRequest | RecordedAnsw
     try:
         first, *lines = map(json.loads, fs.read(path).splitlines())
         if (first.get("format"), first.get("version")) != (FORMAT, 1):
-            raise FaultError(f"{path} is no recording of version 1")
+            raise FaultError(f"{path} is not a recording of version 1")
         for line in lines:
             raw = None if line["raw"] is None else base64.b64decode(line["raw"])
             if "request" in line:
@@ -145,7 +145,7 @@ def read_recording(fs: Fs, path: str) -> Iterator[RecordedRequest | RecordedAnsw
             else:
                 yield RecordedAnswer(line["answer"], line["at"], raw, line["ending"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FaultError(f"{path} is no recording: {error!r}") from error
+        raise FaultError(f"{path} is not a recording: {error!r}") from error
 
 
 def answer_body(key: int, version: int, answer: bytes) -> dict[str, Any]:

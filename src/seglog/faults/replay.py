@@ -54,7 +54,7 @@ class Difference(NamedTuple):
 def replay(path: str, bootstrap: str) -> list[Difference]:
     """Play the recording at ``path`` to the broker ``bootstrap`` (``host:port``).
 
-    An answer that a fault lost or cut is not compared. `FaultError` if the file is no recording; OSError."""
+    An answer that a fault lost or cut is not compared. `FaultError` if the file is not a recording; OSError."""
     player = _Player(bootstrap)
     try:
         return list(player.play(read_recording(OsFs(), path)))

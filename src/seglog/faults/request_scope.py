@@ -1,4 +1,4 @@
-"""What a request or an answer names: topics and partitions, groups, transactional ids, found by kio's types.
+"""The topics, partitions, groups and transactional ids in a request or an answer, found by kio's types.
 
 One walk serves all APIs: a field is a topic's name because its type is ``TopicName``, and a partition because it is a
 number with one of Kafka's names for it, next to or below a topic.
@@ -150,7 +150,7 @@ def without(
     """The message without the partitions of the fault, and the message with no others."""
 
     def split(message: Any, value: Mapping[str, Any], topic: str | None) -> tuple[dict[str, Any] | None, ...]:
-        """What is left of the struct on each side; None for nothing."""
+        """The two halves of the struct; None for an empty half."""
         roles = fields_by_role(message)
         topic = topic_of(roles, value, topic_names) or topic
         if topic is not None and roles.partition is not None:

@@ -75,7 +75,7 @@ TopicSpec = int | TopicFixture | Sequence[TopicRecord | bytes | str]
 
 
 def topic_fixtures(topics: Mapping[str, TopicSpec] | Iterable[str]) -> dict[str, TopicFixture]:
-    """What a test says about topics, in one form.
+    """The topics that a test asks for, in one form.
 
     >>> topic_fixtures({"a": 3, "b": ["tea"]})["b"].records
     ('tea',)
@@ -106,9 +106,9 @@ def fixture_from_json(document: Any) -> TopicFixture:
         config = {str(key): str(value) for key, value in document.get("config", {}).items()}
         for number in (partitions, replication):
             if not isinstance(number, int) or isinstance(number, bool):
-                raise TypeError(f"{number!r} is no number")
+                raise TypeError(f"{number!r} is not a number")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FaultError(f"this is no topic: {error!r}") from error
+        raise FaultError(f"this is not a topic: {error!r}") from error
     return TopicFixture(partitions=partitions, replication=replication, records=records, config=config)
 
 

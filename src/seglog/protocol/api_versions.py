@@ -25,7 +25,7 @@ _Software = tuple[str, str]
 
 
 class Features(NamedTuple):
-    """What a broker supports, by name the lowest and the highest level, and what its cluster has finalized (KIP-584).
+    """The features of a broker: the lowest and highest level of each by name, and the finalized levels (KIP-584).
     ``epoch`` is -1 if nothing is known of the cluster."""
 
     supported: Mapping[str, tuple[int, int]] = {}

@@ -30,7 +30,7 @@ FALSE_POSITIVES: Final = 0.01
 
 
 class FileForm(NamedTuple):
-    """What all files of a table have in common: field ids, and the columns that have Bloom filters."""
+    """The form that all files of a table share: field ids, and the columns that have Bloom filters."""
 
     ids: FieldIds
     bloom: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from seglog.values.value_options import ColumnFormat, ValueOptions, subject_of
 
 @dataclass(frozen=True, slots=True)
 class WriteFormats:
-    """What a job knows of the columns that it encodes: the schema of each, and its id in the registry. Plain values:
+    """The columns that a job encodes: the schema of each, and its id in the registry. Plain values:
     it is sent to Spark's workers."""
 
     columns: tuple[tuple[ReaderSchema, int | None], ...] = ()

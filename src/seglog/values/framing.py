@@ -1,4 +1,4 @@
-"""What precedes a value: the id of the schema that it was written with.
+"""The frame before a value: the id of the schema that it was written with.
 
 =============  ============================================================================================
 framing        bytes

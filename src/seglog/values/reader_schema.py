@@ -31,7 +31,7 @@ class ReaderSchema:
 
 @dataclass(frozen=True, slots=True)
 class ReadFormats:
-    """What a query knows of its typed columns."""
+    """The typed columns of a query."""
 
     columns: tuple[ReaderSchema, ...]
     registry: RegistryConfig | None

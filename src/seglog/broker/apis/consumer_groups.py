@@ -167,7 +167,7 @@ def _described(group: ConsumerGroup, default_assignor: str, topics: TopicImage) 
 
 
 def _member(group: ConsumerGroup, member: ConsumerMember, topics: TopicImage) -> dict[str, Any]:
-    """What it must give up still counts as assigned."""
+    """Partitions that it must give up still count as assigned."""
     assigned = {
         topic_id: frozenset({*member.assigned.get(topic_id, NO_NUMBERS), *member.revoking.get(topic_id, NO_NUMBERS)})
         for topic_id in {*member.assigned, *member.revoking}

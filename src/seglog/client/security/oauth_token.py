@@ -171,7 +171,7 @@ def _json(body: bytes) -> Mapping[str, Any]:
 
 
 def _error_of(body: bytes) -> str:
-    """What RFC 6749 section 5.2 lets an endpoint say."""
+    """The error fields that RFC 6749, section 5.2, defines."""
     answer = _json(body)
     said = [str(answer[name])[:200] for name in ("error", "error_description") if answer.get(name)]
     return f": {': '.join(said)}" if said else ""

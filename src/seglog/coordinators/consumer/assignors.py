@@ -105,8 +105,9 @@ def _uniform(
 
 
 def _kept(member: MemberSubscription, partitions: Mapping[UUID, int]) -> dict[UUID, frozenset[int]]:
-    """What the member has of the topics that it still subscribes to. A coordinator that has just moved may know fewer
-    partitions of a topic than the one before it."""
+    """The member's partitions of the topics that it still subscribes to.
+
+    A coordinator that has just moved may know fewer partitions of a topic than the one before it."""
     return {
         topic: numbers if max(numbers) < partitions[topic] else numbers & frozenset(range(partitions[topic]))
         for topic, numbers in member.assigned.items()

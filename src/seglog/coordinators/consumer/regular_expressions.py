@@ -27,7 +27,7 @@ _MIN_REFRESH_MS: Final = 10_000
 
 
 class ExpressionChange(Enum):
-    """What a heartbeat has changed of its member's regular expression (``UpdateRegularExpressionStatus``)."""
+    """How a heartbeat has changed its member's regular expression (``UpdateRegularExpressionStatus``)."""
 
     NONE = auto()
     UNRESOLVED = auto()

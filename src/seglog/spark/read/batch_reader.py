@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def source_of(options: ReadOptions) -> RecordSource:
-    """What the options name: log directories, brokers, or both."""
+    """The source that the options name: log directories, brokers, or both."""
     if options.client is None:
         return DirectorySource(options)
     return MountedSource(options.client, options) if options.paths else BrokerSource(options.client, options)

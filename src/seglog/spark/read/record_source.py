@@ -1,4 +1,4 @@
-"""What a query reads from: the methods that log directories and brokers have in common.
+"""The source of a query: the methods that log directories and brokers have in common.
 
 `seglog.spark.read.batch_reader` and `seglog.spark.read.stream_reader` plan and read through these methods only.
 """

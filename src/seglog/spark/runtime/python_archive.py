@@ -69,7 +69,7 @@ fail "the archive is for Python {version};${{seen:- no python here;}} install it
 
 
 class PythonArchive(NamedTuple):
-    """What was written: bytes, and the names and versions of the distributions inside."""
+    """The archive: its size in bytes, and the names and versions of the distributions inside."""
 
     path: str
     size: int

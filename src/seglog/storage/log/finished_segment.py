@@ -2,7 +2,7 @@
 
 A sink stages segments (`seglog.storage.adopt.staging`). Before a leader takes one over, `stamp` makes its batches those
 of a producer. That changes bytes under the CRC, so whoever stamps checks the old CRC first. A stamped batch has the
-base offset -1 and is no part of any log: after a power cut, recovery cuts a log off at a batch that has no place yet.
+base offset -1 and is not part of any log: after a power cut, recovery cuts a log off at a batch that has no place yet.
 
 `read_finished` then reads the headers, which needs no lock, and `FinishedSegment.place` gives each batch its offset and
 leader epoch: 12 bytes a batch, which no CRC covers.

@@ -16,7 +16,7 @@ from seglog.values.value_options import NAMES, parse_value_options
 
 
 class TypedColumns(NamedTuple):
-    """What a scan reads, and what it makes of it. ``schema`` has the columns that are wanted, ``read`` those that the
+    """The columns that a scan reads and returns. ``schema`` has the columns that are wanted, ``read`` those that the
     decoder needs."""
 
     decoder: BatchDecoder

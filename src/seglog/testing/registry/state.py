@@ -79,7 +79,7 @@ class Version:
 
 
 class RegistryState:
-    """What the records so far amount to. Only `apply` changes anything."""
+    """The state that the records so far describe. Only `apply` changes anything."""
 
     def __init__(self, first_id: int = 1) -> None:
         self._subjects: dict[str, dict[int, Version]] = {}

@@ -28,7 +28,7 @@ from seglog.values.schemas import Decode, DecodedColumn, SchemaError, SchemaText
 Convert = Callable[[Any], Any]
 _NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError, InvalidOperation)
-"""What parsers and Arrow raise for a value that does not fit; Arrow's errors are of these classes."""
+"""Raised by parsers and Arrow for a value that does not fit; Arrow's errors are of these classes."""
 _INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _DATE_LENGTH: Final = 10
 

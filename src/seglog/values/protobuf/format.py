@@ -37,7 +37,7 @@ from seglog.values.schemas import Decode, DecodedColumn, SchemaError, SchemaText
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO: Final = timedelta(microseconds=1)
 _ERRORS: Final = (ValueError, TypeError, OverflowError)
-"""What Arrow raises for a value that does not fit; its errors are of these classes."""
+"""Raised by Arrow for a value that does not fit; its errors are of these classes."""
 
 
 class ProtobufFormat:

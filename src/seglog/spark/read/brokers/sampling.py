@@ -28,7 +28,7 @@ _SAMPLE_BYTES: Final = 64 << 10
 def bytes_per_offset(
     cluster: ClusterConnections, extents: Sequence[BrokerExtent], ranges: Mapping[TopicPartition, OffsetRange]
 ) -> dict[TopicPartition, float]:
-    """An estimate for each partition. It decides the plan only, so a broker that cannot be asked is no error."""
+    """An estimate for each partition. It decides the plan only, so an unreachable broker is not an error."""
     if sum(offsets.size for offsets in ranges.values()) < _SMALL:
         return {}
     by_size = sorted(extents, key=lambda extent: -ranges[extent.topic_partition].size)[:_PARTITIONS]

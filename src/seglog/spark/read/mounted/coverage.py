@@ -31,7 +31,7 @@ from seglog.storage.log.transaction_index import AbortedTxn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountedReplica:
-    """What the files of a replica say. ``cluster_id`` and ``topic_id`` are None if no file has them.
+    """A replica as its files describe it. ``cluster_id`` and ``topic_id`` are None if no file has them.
 
     ``segment_starts`` are the base offsets of all its segments, rising; the last one is still written to.
     """
@@ -51,7 +51,7 @@ class MountedReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderLog:
-    """What the cluster says about the same partition. ``topic_id`` is None before Kafka 2.8.
+    """The same partition as the cluster describes it. ``topic_id`` is None before Kafka 2.8.
 
     ``is_compacted`` is None if the cluster does not say. ``epoch_ends`` has the leader's answers by the epoch that was
     asked for; None if it gave none.

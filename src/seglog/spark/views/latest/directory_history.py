@@ -1,4 +1,4 @@
-"""What compaction has left in directories: their cleaner's point when a query is planned, and after each task."""
+"""How far compaction has come in directories: their cleaner's point when a query is planned, and after each task."""
 
 from __future__ import annotations
 

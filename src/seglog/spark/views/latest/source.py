@@ -37,7 +37,7 @@ def latest_reader(schema: StructType, options: ReadOptions, formats: ReadFormats
 
 
 def latest_source(options: ReadOptions) -> LatestSource:
-    """What the options name. A damaged record could be the newest of its key, so damage is never skipped."""
+    """The source that the options name. A damaged record could be the newest of its key, so damage is never skipped."""
     options = replace(options, permissive=False)
     whole = replace(options, min_partitions=None, max_records=None, max_bytes=MAX_INT64)
     if options.client is None:

@@ -55,7 +55,7 @@ class BatchId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task tells the driver. ``transaction`` is None if it has written nothing, or without transactions.
+    """A task's message to the driver. ``transaction`` is None if it has written nothing, or without transactions.
 
     ``decided``: the batch had been decided before.
     """

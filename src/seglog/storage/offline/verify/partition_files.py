@@ -49,7 +49,7 @@ _KRAFT_NAMES: Final = ("quorum-state",)
 
 
 class PartitionContext(NamedTuple):
-    """What the log directory knows of a partition; None if it does not know, or there is no log directory.
+    """The log directory's entries for a partition; None if it does not know, or there is no log directory.
 
     ``clean``: it was shut down cleanly and not opened since. ``recent``: no Kafka before 4.0 has written here.
     ``was_cleaned``: the partition may have been compacted.
