@@ -1,4 +1,4 @@
-"""What a broker that is alone serves of a directory, without the broker: for tests of a part of it."""
+"""The topics and replicas that a lone broker serves from a directory, without the broker, for tests of its parts."""
 
 from __future__ import annotations
 

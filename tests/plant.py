@@ -28,7 +28,7 @@ TABLE: Final = ROOT / "tests" / "faults.md"
 _SECONDS: Final = 200
 """A test that takes longer with a fault in place hangs: it is stopped, and the fault counts as found."""
 _PASSED, _FAILED = 0, 1
-"""What pytest returns; all else means that the test was not run."""
+"""Exit codes of pytest; with any other code the test did not run."""
 _HEAD: Final = """\
 # Faults that were planted, and the test that finds each
 
@@ -89,7 +89,7 @@ def copy_repository(target: Path) -> None:
 
 
 class Outcome(NamedTuple):
-    """What pytest returned, None if it did not come back, and what it printed."""
+    """The exit code of pytest, None if it did not end in time, and its output."""
 
     code: int | None
     text: str

@@ -27,7 +27,7 @@ FAST = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
 }
-"""What tests start from."""
+"""Default settings of test brokers."""
 
 
 class RunningNode(Service):

@@ -55,7 +55,7 @@ def broker(node_id: int, rack: str | None = None, **more: Any) -> BrokerRegistra
 
 
 class Desk:
-    """What broker ``node_id`` answers."""
+    """The request handlers of broker ``node_id``, without its sockets."""
 
     def __init__(
         self, store: SqliteStore, node_id: int, directories: Sequence[LogDir], config: Mapping[str, str]

@@ -36,7 +36,7 @@ Place = tuple[str, int]
 
 
 class Told:
-    """What clients were told, by all of their threads. ``wrong`` has what contradicts it."""
+    """All acknowledgements and records that clients got, in all of their threads. ``wrong`` lists contradictions."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -111,7 +111,7 @@ def test_a_start_leads_in_an_epoch_that_no_record_has(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_created_whole_or_not_at_all_wherever_the_power_is_cut() -> None:
-    """What was answered is there."""
+    """A topic whose creation was acknowledged survives."""
 
     def directory(fs: MemoryFs | CrashFs) -> LogDir:
         # Indexes are allocated whole: 10 MB each would take most of the time.

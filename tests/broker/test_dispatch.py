@@ -1,4 +1,4 @@
-"""What a request comes to that nobody has foreseen."""
+"""Requests whose handler raises an unforeseen exception."""
 
 from __future__ import annotations
 

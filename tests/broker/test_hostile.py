@@ -44,7 +44,7 @@ def served() -> Iterator[ServedBroker]:
 
 @pytest.fixture
 def unharmed(served: ServedBroker) -> Iterator[Other]:
-    """What is the same before and after: memory, sockets, what the server says; and how another client fares."""
+    """Afterwards the server's memory, sockets and log are as before, and another client was served meanwhile."""
     other = Other(served)
     other.ask(200)
     usual, memory, sockets = other.p99, served.memory, served.sockets

@@ -1,4 +1,4 @@
-"""What clients may do to groups at a bad moment."""
+"""Requests to groups that arrive at a bad moment."""
 
 from __future__ import annotations
 

@@ -94,8 +94,9 @@ def verify(path: Path) -> None:
 
 
 def check_directory(path: Path, told: Told, taken: list[int]) -> int:
-    """What clients were told is there, once, in the order of its producers, each with an id of its own; the number of
-    records. Nothing is recovered: the broker was stopped."""
+    """Check that each record that a client knows is stored at its offset, that the records of each producer are there
+    once and in order, and that each producer id belongs to one producer. Returns the number of records. The broker was
+    stopped, so nothing may be recovered."""
     owners: dict[int, str] = {}
     total = 0
     with LogDir.open(path) as opened:

@@ -36,7 +36,7 @@ FETCH = range(APIS[ApiKey.FETCH].low, APIS[ApiKey.FETCH].high + 1)
 
 
 class Broker:
-    """What answers Produce and Fetch; topic ``t`` has two partitions, ``c`` is compacted."""
+    """The handlers of Produce and Fetch. Topic ``t`` has two partitions, and ``c`` is compacted."""
 
     def __init__(self, directory: LogDir) -> None:
         self.topics = LoneTopics(directory)

@@ -1,4 +1,4 @@
-"""What a client is told of a refusal, in Produce and in the sessions of Fetch: as Kafka 4.3 tells it.
+"""Refusals as a client sees them, in Produce and in the sessions of Fetch: with Kafka 4.3's codes and messages.
 
 `tests/interop/test_sequences.py` holds the same, and all else, against a real Kafka.
 """

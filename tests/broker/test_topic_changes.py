@@ -1,4 +1,4 @@
-"""What becomes of changes of a cluster that meet others, or whose answers are lost; and of many, held against a
+"""Topic changes of a cluster that race with others, or whose answers are lost; and many changes, compared with a
 dictionary."""
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ async def _one(desk: Desk, name: str, what: str, number: int) -> int:
 
 
 def _expected(model: dict[str, tuple[int, str | None]], name: str, what: str, number: int) -> int:
-    """What Kafka answers; the model is changed as the cluster must be."""
+    """The error code with which Kafka answers. The model is changed as the cluster must be."""
     there = model.get(name)
     if what == "create":
         if there is not None:

@@ -1,4 +1,4 @@
-"""What a change of a topic does to the image that consumer groups see, in a running broker."""
+"""The image of topics that consumer groups see, after changes of topics in a running broker."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 def read_committed(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    """What a consumer reads until it has so many, and what is there at the end of the log."""
+    """Read ``count`` values, then to the end of the log, as a read_committed consumer."""
     consumer: Any = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""What a broker says in ``seglog.watermarks``, against the logs themselves; and who believes it when it is dead."""
+"""The contents of ``seglog.watermarks`` against the logs, and which readers trust the file of a dead broker."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Writer:
         return "".join(random.choice('abé"\\\n\x01🦀/') for _ in range(random.randrange(6))).encode()
 
     def _member(self) -> bytes:
-        """What a consumer's subscription or assignment looks like, in a version that may not exist."""
+        """The bytes of a consumer's subscription or assignment, in a version that may not exist."""
         message = self._random.choice(list(parse_schemas(schemas.CONSUMER_PROTOCOL).values()))
         version = self._random.randrange(-1, 5)
         return struct.pack(">h", version) + self.message(message, version)

@@ -1,4 +1,4 @@
-"""What the programs of `tests.clients` in Python share. Only the standard library is used."""
+"""Code that the Python programs of `tests.clients` share. It uses only the standard library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 class Orders:
-    """What comes in by standard input: jobs, and words for the job that runs."""
+    """Orders from standard input: jobs, and words for the job that runs."""
 
     def __init__(self) -> None:
         self._jobs: queue.Queue[Job | None] = queue.Queue()

@@ -44,7 +44,7 @@ _OLD_MAINS: Final = {
 
 
 class Ran(NamedTuple):
-    """What a tool has printed, and the code that it ended with."""
+    """The output of a tool, and its exit code."""
 
     code: int
     out: str
@@ -86,7 +86,7 @@ class Steps:
 
 
 def verifiable(version: KafkaVersion, bootstrap: str, tool: str, *arguments: str) -> list[dict[str, Any]]:
-    """What ``VerifiableProducer`` or ``VerifiableConsumer`` told; they do half of their work as their process ends."""
+    """The messages of ``VerifiableProducer`` or ``VerifiableConsumer``, which do half of their work as they end."""
     told = run_java(f"{_TOOLS}.{tool}", ["--bootstrap-server", bootstrap, *arguments], version=version)
     return [json.loads(line) for line in told.split("\n") if line]
 

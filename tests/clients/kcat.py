@@ -19,7 +19,7 @@ _SECONDS = 120
 
 
 def kcat(bootstrap: str, *arguments: str, stdin: bytes = b"") -> str:
-    """What it prints. RuntimeError, with its own words, if it fails."""
+    """The output of kcat. Raises RuntimeError with kcat's own message if it fails."""
     command, environment = _command()
     done = subprocess.run(
         [*command, "-b", bootstrap, *arguments],

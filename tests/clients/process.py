@@ -86,7 +86,8 @@ class ClientProcess:
         return [what for what in self.seen[before:-1] if what[0] != "client"]
 
     def admin(self, op: str, **arguments: object) -> Any:
-        """What an operation gave; ``None`` where the client has none; a `ClientError` with the client's own name."""
+        """The result of an operation; ``None`` if the client lacks it. Raises `ClientError` with the client's error
+        name."""
         (said,) = self.run("admin", op=op, **arguments)
         if said[0] == "cannot":
             assert op in self.kind.cannot, f"{self.name} was to be able to {op}"
@@ -143,7 +144,7 @@ class ClientProcess:
             self.seen.append(json.loads(line))
 
     def hear(self, seconds: float) -> None:
-        """What it says meanwhile, if it does."""
+        """Wait up to ``seconds`` for one message, and keep it if it comes."""
         try:
             line = self._said.get(timeout=seconds)
         except queue.Empty:

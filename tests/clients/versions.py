@@ -116,7 +116,7 @@ def version_of(client: Client) -> str:
 
 
 def command(client: Client, bootstrap: str) -> tuple[list[str], dict[str, str]]:
-    """What starts the client's program, in the repository's root, and its environment."""
+    """The command that starts the client's program in the repository's root, and its environment."""
     if client.is_java:
         version: KafkaVersion = CURRENT if client.pins == (CURRENT,) else PREVIOUS
         path = class_path(version, with_ours=True)

@@ -27,7 +27,7 @@ class Anomaly(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """What the clients' settings let them expect. ``all_polled``: the history ends with final polls of all keys."""
+    """Guarantees that the clients' settings give. ``all_polled``: the history ends with final polls of all keys."""
 
     is_idempotent: bool = True
     """Neither duplicates, nor records of a producer in another order than it sent them."""
@@ -38,7 +38,7 @@ class Promises:
 
 @dataclass(slots=True)
 class Report:
-    """What was found, and how much there was to find it in."""
+    """Anomalies, and the numbers of operations that were checked."""
 
     anomalies: list[Anomaly] = field(default_factory=list)
     acknowledged: int = 0

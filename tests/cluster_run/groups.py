@@ -124,7 +124,7 @@ class _Member:
         self._group = group
         self._changed: set[Key] = set()
         self._under_way: list[TopicPartition] = []
-        """What was committed and has no outcome yet, since ``_sent``."""
+        """Offsets whose commit, sent at ``_sent``, has no outcome yet."""
         self._sent = 0.0
         self._floors: dict[Key, int] = {}
         """Of partitions that are new to it: what was committed when it got them."""
@@ -167,7 +167,7 @@ class _Member:
                 self._give_up()
 
     def committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        """What became of a commit. Whoever is told no may commit later."""
+        """The outcome of a commit. A commit that is reported as failed may still succeed later."""
         if error is None:
             self._group.committed(partitions)
             self._under_way = []

@@ -1,4 +1,4 @@
-"""What clients did and what they were told, one operation a line: the input of the checks.
+"""The operations of clients and their outcomes, one operation a line: the input of the checks.
 
 The shape is that of Jepsen's Kafka workload (``jepsen/tests/kafka.clj``). A key is a partition. Values are unique in
 their key. An operation is ``ok`` (done), ``fail`` (certainly not done) or ``info`` (nobody knows: it was cut off).

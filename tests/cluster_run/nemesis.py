@@ -1,5 +1,5 @@
-"""What happens to a cluster, by a seed: brokers are killed, hang, stop, are cut off, and disks are full; two at a time
-now and then, and the next before the last is healed."""
+"""Faults that strike a cluster, drawn from a seed: brokers are killed, hang, stop or are cut off, and disks fill up.
+Sometimes two strike at a time, and the next before the last is healed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all stock clients of these tests have in common: their patience, and what they make of what they read."""
+"""Settings that all stock clients of these tests share, and the conversion of the records that they read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENT: Final[Mapping[str, str | int | float | bool]] = {
 
 
 def reads_of(messages: Sequence[Message], wrong: list[str]) -> list[Read]:
-    """What was polled. ``wrong`` gets what a consumer must never be told."""
+    """The records that were polled. Errors that a consumer must never get are appended to ``wrong``."""
     found = []
     for message in messages:
         error = message.error()

@@ -1,4 +1,4 @@
-"""What lies on the disks of a cluster's brokers, after they have ended."""
+"""Comparison of the replicas on the disks of a cluster's brokers, after they have stopped."""
 
 from __future__ import annotations
 

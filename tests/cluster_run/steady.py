@@ -73,7 +73,7 @@ class Steady(Service):
         return max((after - before for before, after in pairwise(self.acknowledged) if after > since), default=0.0)
 
     def story(self, since: float) -> list[str]:
-        """What it was told in the longest pause, with milliseconds from its beginning; repetitions are counted."""
+        """The client's events in its longest pause, in milliseconds since it began; repetitions are counted."""
         ends = [(after - before, before) for before, after in pairwise(self.acknowledged) if after > since]
         length, began = max(ends, default=(0.0, 0.0))
         told: list[list[object]] = []

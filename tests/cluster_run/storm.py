@@ -50,7 +50,7 @@ class Storm:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of it. ``told`` is the nemesis's."""
+    """The result of a storm. ``told`` is the nemesis's log."""
 
     faults: int = 0
     told: list[str] = field(default_factory=list)

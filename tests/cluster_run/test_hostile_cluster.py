@@ -1,5 +1,5 @@
-"""What must not be done to a cluster, and is: two brokers of one number, a directory that is open already, a metadata
-store whose disk is full, that is removed or locked, or away for longer than a session."""
+"""Mistreated clusters: two brokers with one number, a directory that is open already, and a metadata store whose disk
+is full, that is removed or locked, or that is away for longer than a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators and power cuts take from disks: what a replica still has decides who leads."""
+"""Disks that operators or power cuts emptied or shortened: the data that each replica still has decides who leads."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ RESET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 
 @dataclass(eq=False)
 class Client:
-    """What a client knows of itself. ``wants`` is the request that it sends next, or waits for."""
+    """The state of one client. ``wants`` is the request that it sends next, or whose answer it waits for."""
 
     protocols: Protocols
     version: int

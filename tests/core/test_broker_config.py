@@ -102,7 +102,7 @@ OURS = {
     "transaction.state.log.min.isr": ("int", "1"),
     "transaction.state.log.replication.factor": ("int", "1"),
 }
-"""What differs on purpose."""
+"""Keys whose type or default differs from Kafka's on purpose."""
 
 
 @pytest.mark.parametrize("name", sorted(BROKER_KEYS.keys() - DIRECTORY_KEYS.keys()))

@@ -61,7 +61,7 @@ _SINK: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def table(title: str) -> dict[str, str]:
-    """What the page says of each option: same, differs, without effect or refused."""
+    """The verdict of the page on each option: same, differs, without effect or refused."""
     section = _PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
     return dict(re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE))
 

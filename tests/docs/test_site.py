@@ -1,4 +1,4 @@
-"""What `make docs` generates is whole, and what it generates into the pages is current."""
+"""The site that `make docs` generates is complete, and the generated parts of the pages are current."""
 
 from __future__ import annotations
 

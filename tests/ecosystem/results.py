@@ -1,4 +1,4 @@
-"""What a run of the products has counted: `docs_site/ecosystem.json`, which the compatibility page shows."""
+"""The counts of runs of the products: `docs_site/ecosystem.json`, which the compatibility page shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProductResult(NamedTuple):
 
 
 class Report:
-    """What one test reports of its product."""
+    """The report of one test about its product."""
 
     def __init__(self, place: str) -> None:
         self._place = place

@@ -95,7 +95,7 @@ def topics(root: Path) -> dict[str, GoldenTopic]:
 def expected_records(
     root: Path, partition: str, *, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
 ) -> list[ConsumedRecord]:
-    """What the Java consumer read, in offset order.
+    """The records that Kafka's Java consumer read, in offset order.
 
     Raises FileNotFoundError for read_committed on a partition without transactions: it was not read that way.
     """
@@ -103,7 +103,7 @@ def expected_records(
 
 
 def dump_text(root: Path, partition: str, file: str, *, deep: bool = False) -> str:
-    """What DumpLogSegments 4.3.0 printed for `partition/file`, run in `log_dir(root)` with that relative path.
+    """The output of DumpLogSegments 4.3.0 for `partition/file`, run in `log_dir(root)` with that relative path.
 
     `deep`, for `.log` only, is the run with `--deep-iteration --print-data-log` and the internal topic's decoder.
     """

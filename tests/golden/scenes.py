@@ -1,4 +1,4 @@
-"""What is done to a running Kafka for the golden set: one function per step, all records from `content`."""
+"""The steps that make the golden set on a running Kafka: one function per step, all records from `content`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ NODE_PROPERTIES: Final = {
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _QUERY_SECONDS: Final = 300
 OURS: Final = ("directory", "brokers", "both")
-"""What our source can read from; the connector is ``kafka``."""
+"""The places from which our source reads; ``kafka`` stands for the connector."""
 _PLAIN: Final = {"enable.idempotence": "false"}
 _CHUNK: Final = 5
 
@@ -39,7 +39,7 @@ Row = tuple[Any, ...]
 
 
 class Range(NamedTuple):
-    """What one Spark task had of one partition."""
+    """The offsets of one partition that one Spark task read."""
 
     topic: str
     partition: int

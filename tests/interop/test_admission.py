@@ -210,5 +210,5 @@ def also(error: SeglogError) -> str:
 
 
 def contents(log: bytes) -> list[object]:
-    """What does not depend on the compressor."""
+    """The decoded batches of a log: everything that does not depend on the compressor."""
     return [(entry.offset, entry.magic, decode(log, entry)) for entry in entries(log)]

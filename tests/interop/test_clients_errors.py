@@ -1,4 +1,4 @@
-"""What other people's clients make of our errors, and of a broker that goes away and comes back."""
+"""How other people's clients react to our errors, and to a broker that goes away and comes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What other people's clients produce they read again, with every codec and acks, and so does another client."""
+"""Records that other people's clients produce, with every codec and acks, are read back by them and by another
+client."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_committed_records_only(world: World, source: str) -> None:
 
 
 def test_up_to_the_high_watermark_of_a_running_broker(world: World) -> None:
-    """What ``until`` is when nothing is said of it: the broker checkpoints it a little after an append."""
+    """By default, a read ends at the high watermark, which the broker checkpoints shortly after an append."""
     world.wait_high_watermarks("multi", {0: 700, 1: 50, 2: 3})
     path = {"path": str(world.node.log_dir)}
     frame = world.spark.read.format("seglog").options(**path, **_MULTI).load()

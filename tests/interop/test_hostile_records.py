@@ -47,7 +47,7 @@ STRICTER: Final = re.compile(
         ]
     )
 )
-"""What Kafka's readers let pass and ours do not."""
+"""Errors of ours for records that Kafka's readers accept."""
 
 _collect = settings(
     max_examples=1500, derandomize=True, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)

@@ -1,4 +1,4 @@
-"""What a client could send on purpose, to a real Kafka and to ours: the same answers, or the same silence."""
+"""Malformed and malicious requests, sent to a real Kafka and to seglog: both answer alike, or both stay silent."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_sequences_that_overlap(wires: tuple[Wire, Wire]) -> None:
 
 
 def outcome(bootstrap: str, sent: bytes, seconds: float) -> str:
-    """What a server does with these bytes: ``closed``, ``answer``, or ``waits`` for more, as long as that."""
+    """How a server reacts to these bytes: ``closed``, ``answer``, or ``waits`` (nothing within ``seconds``)."""
     host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
         connection.settimeout(seconds)

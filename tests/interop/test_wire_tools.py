@@ -23,7 +23,7 @@ _IDS = re.compile(r"(?<=id )[A-Za-z0-9_-]{22}")
 
 
 class Both(NamedTuple):
-    """What a command did with Kafka, and with us."""
+    """The results of one command, run against Kafka and against seglog."""
 
     kafka: Ran
     ours: Ran

@@ -41,7 +41,7 @@ class JavaBatch(NamedTuple):
 
 
 def read_batches(cases: Sequence[bytes]) -> list[list[JavaBatch] | str]:
-    """What Kafka reads from each case of one or more batches, or what it throws. CRCs are checked, inner ones too."""
+    """The batches that Kafka reads from each case, or the error that it throws. CRCs are checked, inner ones too."""
     with tempfile.NamedTemporaryFile(suffix=".cases") as file:
         for case in cases:
             file.write(struct.pack(">i", len(case)) + case)
@@ -96,7 +96,7 @@ class Rebuild(NamedTuple):
 
 
 def rebuild_batches(jobs: Sequence[Rebuild]) -> list[bytes]:
-    """What `MemoryRecordsBuilder` makes of each: one batch, or in magic 0 and 1 one wrapper or several messages."""
+    """The bytes that `MemoryRecordsBuilder` makes: one batch, or in magic 0 and 1 one wrapper or several messages."""
     with tempfile.NamedTemporaryFile(suffix=".jobs") as file, tempfile.NamedTemporaryFile(suffix=".built") as built:
         for batch, magic, codec, level, append_time in jobs:
             options = (magic, codec, _DEFAULT_LEVEL if level is None else level, append_time is not None)

@@ -25,5 +25,5 @@ def connector_jars() -> list[Path]:
 
 
 def connector_config() -> dict[str, str]:
-    """What a Spark session needs to be built with, for it to have the connector."""
+    """The configuration with which a Spark session must be built to have the connector."""
     return {"spark.jars": ",".join(map(str, connector_jars()))}

@@ -70,8 +70,8 @@ def java_classes() -> Path:
 
 
 def class_path(version: KafkaVersion, *, with_ours: bool = False) -> str:
-    """What `java -cp` wants; `with_ours` puts our classes first. They are compiled against 4.3.0; those that use
-    nothing but its public client run with 3.9.1 as well."""
+    """The class path for `java -cp`; `with_ours` puts our classes first. They are compiled against 4.3.0; those that
+    use only its public client run with 3.9.1 as well."""
     libs = f"{kafka_libs(version)}/*"
     return f"{java_classes()}{os.pathsep}{libs}" if with_ours else libs
 

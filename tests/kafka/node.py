@@ -65,7 +65,7 @@ class KafkaNode(JavaServer):
 
     @property
     def server_log(self) -> Path:
-        """What the server printed."""
+        """The file with the output of the server."""
         return self._dir / "server.log"
 
     def leave(self) -> None:

@@ -70,7 +70,7 @@ def parse_consumed(text: str) -> list[ConsumedRecord]:
 
 @dataclass(slots=True)
 class Recipe:
-    """What `Produce.java` shall do, step by step; every `batch` becomes exactly one batch in the log.
+    """The steps that `Produce.java` runs, in order; every `batch` becomes exactly one batch in the log.
 
     A producer with `transactional.id` does its initTransactions at its first step. A batch must stay below 1 MiB, and
     below the topic's segment size.

@@ -48,7 +48,7 @@ class BrokerProcess(Service):
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self.ready_line: dict[str, Any] = {}
-        """What it printed when it was ready, at its last start."""
+        """The line that the broker printed when it became ready, at its last start."""
 
     @property
     def bootstrap(self) -> str:
@@ -73,7 +73,7 @@ class BrokerProcess(Service):
 
     @property
     def log(self) -> Path:
-        """What it wrote to standard error, in all of its lives."""
+        """The standard error of the broker, over all of its starts."""
         return self.path.parent / f"{self.path.name}.log"
 
     @property

@@ -26,7 +26,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "3",
     "replica.lag.time.max.ms": "2000",
 }
-"""What tests start from: short times, so that a run sees many of each."""
+"""Default settings of test clusters: intervals are short, so that each passes many times in a run."""
 
 
 class ClusterBroker(BrokerProcess):
@@ -156,11 +156,11 @@ class SeglogCluster(Services[ClusterBroker]):
     # What the cluster reports
 
     def look(self) -> ClusterStatus:
-        """What the store knows; it needs no broker."""
+        """The status of the cluster as the store has it; no broker has to run."""
         return cluster_store.look(self.store)
 
     def findings(self) -> list[HealthFinding]:
-        """What is wrong, as `seglog cluster status` reports it."""
+        """The problems that `seglog cluster status` reports."""
         return judge(self.look())
 
     def wait_healthy(self) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 _MEMORY: Final = "/dev/shm"
 _NEEDED_BYTES: Final = 256 << 20
-"""What several tests at once need, and more. With less, as in a small container, it is a directory as any other."""
+"""More than several tests need at once. If less is free, as in a small container, the directory is an ordinary one."""
 
 
 @contextmanager

@@ -114,7 +114,7 @@ class Namespaces(Loopback):
         return ("ip", "netns", "exec", self._space(node_id))
 
     def cut(self, source: int, target: int) -> None:
-        """What ``source`` sends does not arrive at ``target`` any more."""
+        """Drop all packets that ``source`` sends to ``target``."""
         self._neighbour(source, "replace", self.host(target), "lladdr", _NOBODY, "nud", "permanent")
         self._cuts.add((source, target))
 

@@ -1,4 +1,4 @@
-"""What runs from the beginning of a ``with`` to its end."""
+"""Services that run from the beginning of a ``with`` to its end."""
 
 from __future__ import annotations
 

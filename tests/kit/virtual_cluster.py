@@ -111,7 +111,7 @@ class VirtualBroker(Machine):
         self.running.view.note(name, *self._server.values()[name])
 
     def call(self, act: Callable[[], T]) -> T:
-        """What ``act`` returns or raises in the broker's process."""
+        """Call ``act`` in the broker's process, and return its result or raise its error."""
 
         async def run() -> T:
             return act()
@@ -216,7 +216,7 @@ class VirtualCluster:
         return await done
 
     def wait(self, task: asyncio.Task[T], seconds: float = _PATIENCE) -> T:
-        """What the task returns or raises."""
+        """Run the world until the task is done, and return its result or raise its error."""
         self.until(task.done, seconds)
         return task.result()
 

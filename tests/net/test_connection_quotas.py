@@ -1,4 +1,4 @@
-"""What connections may hold, and for how long: over real sockets, with short times."""
+"""Limits on connections, and on how long they may idle: over real sockets, with short times."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_half_a_request_is_not_waited_for_for_ever(run: Run, sent: bytes) -> Non
 
 
 def test_time_in_which_nobody_looked_is_not_taken_from_clients(run: Run) -> None:
-    """What was sent to a broker that was stopped in the middle of a frame is not all read at once."""
+    """A broker that was suspended in the middle of a frame does not read all waiting bytes at once."""
     stopped = 0.0
 
     async def act() -> None:
@@ -316,7 +316,7 @@ def test_a_connection_that_ends_does_not_wait_for_its_client_to_read(run: Run) -
 
 
 def test_a_client_is_gone_though_nothing_can_be_read_from_it(run: Run) -> None:
-    """What it has sent behind a waiting request fills its buffer, so that its end is not read."""
+    """The bytes behind its waiting request fill the receive buffer, so the broker does not read that it has closed."""
 
     async def never(_body: bytes) -> Reply:
         await asyncio.Event().wait()

@@ -31,7 +31,7 @@ async def serving(pages: Pages = _PAGES, *, seconds: float = 10) -> AsyncIterato
 
 
 async def exchange(listener: HttpListener, data: bytes) -> bytes:
-    """What comes until the connection ends."""
+    """All bytes that arrive before the connection ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(data)
     try:

@@ -29,7 +29,7 @@ _ROOM: Final = 1 << 24
 
 
 def as_bytes(data: object) -> bytes | None:
-    """What `NewRecord` allows as key or value, as bytes."""
+    """A key or value as bytes, from any type that `NewRecord` allows."""
     if data is None:
         return None
     assert isinstance(data, (bytes, bytearray, memoryview))

@@ -116,7 +116,7 @@ def test_columns_hold_the_records_that_others_read(peer: Peer, segment: bytes) -
 
 
 def outcome(call: Callable[[], object]) -> tuple[Any, ...]:
-    """What a call gives or raises, in a form to compare."""
+    """The result or the error of a call, in a form that can be compared."""
     try:
         return ("value", call())
     except CorruptError as error:

@@ -28,7 +28,7 @@ def test_an_empty_stream(codec: Codec) -> None:
 
 
 def tried(codec: Codec, stream: bytes | bytearray, magic: int = 2) -> bytes | CorruptError:
-    """What comes out of a stream, at most a mebibyte, or our error; any other fails the test."""
+    """The decompressed stream, at most a mebibyte, or our error. Any other exception fails the test."""
     try:
         return decompress(codec, stream, limit=MIB, magic=magic)
     except CorruptError as error:

@@ -39,7 +39,7 @@ def test_random_records(area: bytes, codec: int, count: int, last: int) -> None:
 
 @given(damaged())
 def test_damaged_batches(batch: bytes) -> None:
-    """What is still accepted reads the same after it is written again."""
+    """A damaged batch that is still accepted reads the same after it is encoded again."""
     case()
     records = outcome(batch)
     if records:

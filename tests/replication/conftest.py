@@ -1,4 +1,4 @@
-"""What these tests share."""
+"""Fixtures that these tests share."""
 
 from __future__ import annotations
 

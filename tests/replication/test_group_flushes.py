@@ -1,4 +1,4 @@
-"""What a leader with ``flush.messages=1`` acknowledges before and after a flush. Flushes wait for the tests."""
+"""Acknowledgements of a leader with ``flush.messages=1``, before and after a flush. The tests hold the flushes back."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ CLOSED: Final = "closed"
 
 
 class Ref(NamedTuple):
-    """What a broker has given itself, under the name that a test gave it."""
+    """A symbol for a value that each broker chose itself, such as an id."""
 
     symbol: str
 
@@ -250,7 +250,7 @@ class Both:
         return Answers(real, ours)
 
     def send(self, key: ApiKey, version: int, /, **contents: Any) -> None:
-        """What is not answered: but the connection stays, or it does not."""
+        """Send a request that gets no answer, and compare whether the connection stays open."""
         self.tell(f"{key.name} v{version} {brief(contents)}")
         stays = []
         for side in self.sides:
@@ -265,7 +265,7 @@ class Both:
         self.compare(*stays)
 
     def same(self, key: ApiKey, version: int | None = None, /, **contents: Any) -> Any:
-        """What both say."""
+        """The answer of both brokers, which must be the same."""
         return self.real.plain(self.ask(key, version, **contents).real)
 
     def tell(self, what: str) -> None:
@@ -277,7 +277,7 @@ class Both:
             raise AssertionError("\n".join(["after", *self.story[-12:], "", *differences]))
 
     def learn(self, ref: Ref, answers: Answers, *path: str | int) -> None:
-        """What both have given, at the same place of their answers."""
+        """Remember the value at ``path`` of each broker's answer under ``ref``."""
         for side, answer in zip(self.sides, answers, strict=True):
             for step in path:
                 answer = answer[step] if isinstance(step, int) else getattr(answer, step)

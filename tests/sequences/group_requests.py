@@ -1,4 +1,4 @@
-"""What clients and administrators ask of groups and their offsets, and are answered at once; see `GroupWorld`."""
+"""Requests of clients and administrators about groups and their offsets that are answered at once; see `GroupWorld`."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ class LogWorld:
 
 
 class Session:
-    """What a client knows of its fetch session; ``epoch`` is that of the next request."""
+    """A client's state of its fetch session; ``epoch`` is that of the next request."""
 
     def __init__(self, ref: Ref, version: int, wanted: dict[tuple[str, int], dict[str, int]]) -> None:
         self.ref = ref

@@ -1,4 +1,4 @@
-"""What groups left in ``__consumer_offsets`` on both brokers, as Kafka's own decoder prints it."""
+"""The records that groups left in ``__consumer_offsets`` on both brokers, as Kafka's own decoder prints them."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class Transactions:
         return found
 
     def check_records(self) -> None:
-        """What was written of each id, in its order, without times and the brokers' own ids."""
+        """Compare the records of each transactional id, in order, without times and the brokers' own ids."""
         self.settle_states([producer.id for producer in self.producers])
         self.both.compare(*(self._written(side) for side in self.both.sides))
 

@@ -61,7 +61,7 @@ class Client(ABC):
 
     @abstractmethod
     def run(self) -> Coroutine[Any, Any, None]:
-        """What it does until it is over."""
+        """The client's work, from its start until the run is over."""
 
     def die(self) -> None:
         self.world.note("dies", self.name)
@@ -224,7 +224,7 @@ class Producer(Client):
 
 
 class Fetcher(Client):
-    """What consumers have in common: positions, and a fetch that reads from there."""
+    """The base of all consumers: positions, and a fetch that reads from there."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

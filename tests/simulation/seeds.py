@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tests.simulation.wire import LostError
 
 Counts = tuple[Counter[str], Counter[str]]
-"""What a seed did, and the faults that struck it."""
+"""The operations of a seed, and the faults that struck it."""
 
 
 def run_seeds(arguments: Sequence[str], run: Callable[[int, int], Counts], seconds: int) -> int:

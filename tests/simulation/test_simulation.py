@@ -31,7 +31,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_seeds(part: int) -> None:
-    """What clients are told holds, whatever happens to the broker."""
+    """Every promise to a client holds, whatever happens to the broker."""
     faults: Counter[str] = Counter()
     acknowledged = resumed = lives = 0
     for seed in range(part * SEEDS, (part + 1) * SEEDS):

@@ -1,4 +1,4 @@
-"""What is true of a simulated broker, kept beside it: each partition's records, and what each client was told.
+"""The truth about a simulated broker, kept beside it: each partition's records, and the answers that each client got.
 
 The names of properties are those of ``P1 no acknowledged record lost`` and so on:
 

@@ -70,7 +70,7 @@ class Brokers:
             ours.append(data, leader_epoch=theirs.epochs.latest, origin=Origin.REPLICATION)
 
     def commit(self, high: int, *numbers: int) -> None:
-        """What these know as the high watermark."""
+        """Set the high watermark that these brokers know."""
         for number in numbers:
             self.log(number).update_high_watermark(high)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Kafka 4.3.0 wrote."""
+    """The log directory of the golden set, written by Kafka 4.3.0."""
     return golden.unpack(tmp_path_factory.mktemp("golden"), "4.3.0")
 
 

@@ -27,8 +27,8 @@ DIRECTORY: Mapping[str, object] = {"num.recovery.threads.per.data.dir": 1}
 
 @dataclass
 class Promised:
-    """What a partition may look like after a crash: one of ``histories``, which differ by truncations, at least as long
-    as ``flushed`` says, and beginning no later than ``start``.
+    """The contents that a partition may have after a crash: one of ``histories``, which differ by truncations, at least
+    as long as ``flushed`` says, and beginning no later than ``start``.
     """
 
     histories: list[dict[int, bytes]] = field(default_factory=lambda: [{}])

@@ -89,7 +89,7 @@ def values(log: Log) -> dict[int, bytes]:
 
 
 def prefix(count: int, *, start: int = 0, size: int = 100) -> dict[int, bytes]:
-    """What `fill` has written to offsets ``start`` to ``count``."""
+    """The values that `fill` wrote from offset ``start`` up to ``count``."""
     return {offset: f"{offset}:".encode().ljust(size, b".") for offset in range(start, count)}
 
 

@@ -14,7 +14,7 @@ _PLUGIN = "seglog.testing.pytest"
 
 
 def run_pytest(directory: Path, *arguments: str, code: int = 0) -> str:
-    """What pytest says, without colours and timings; it has to be content."""
+    """The output of pytest, without colours and timings; its exit code must be ``code``."""
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", _PLUGIN, "-p", "no:cacheprovider", *arguments],

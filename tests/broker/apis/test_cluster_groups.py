@@ -77,7 +77,7 @@ async def decide(desk: Desk) -> None:
 
 
 async def codes(desk: Desk, group: str = "g") -> list[int]:
-    """What it answers to all that only a coordinator can."""
+    """The error codes of all requests that only a group's coordinator can answer."""
     described = await desk.ask(ApiKey.DESCRIBE_GROUPS, groups=[group])
     deleted = await desk.ask(ApiKey.DELETE_GROUPS, groups_names=[group])
     heard = await desk.ask(ApiKey.HEARTBEAT, group_id=group, generation_id=1, member_id="m")

@@ -15,7 +15,7 @@ UP, SAFE = 1, 2
 
 
 def told(wire: Wire, version: int = 4) -> tuple[dict[str, tuple[int, int]], dict[str, int], int]:
-    """What is supported, what is finalized, and the epoch."""
+    """The supported features, the finalized features, and the epoch."""
     answer = wire.ask(ApiKey.API_VERSIONS, version, client_software_name="test", client_software_version="1")
     return (
         {one.name: (one.min_version, one.max_version) for one in answer.supported_features},

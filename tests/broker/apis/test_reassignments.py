@@ -129,7 +129,7 @@ class RacingStore(SqliteStore):
 
 @pytest.mark.parametrize("together", [1, 3])
 def test_a_state_that_has_changed_meanwhile_is_looked_at_anew(tmp_path: Path, together: int) -> None:
-    """What the view does not know yet counts: here that the preferred leader of 0 is no longer in sync."""
+    """The state in the store counts, even if the view lags: here the preferred leader of 0 is no longer in sync."""
 
     async def work(desk: Desk) -> None:
         await desk.create("t", partitions=together)

@@ -1,4 +1,4 @@
-"""What a Kafka offers and seglog does not: answered as by a Kafka 4.3 in which it is switched off (measured there)."""
+"""Features of Kafka that seglog lacks: the answers are those of a Kafka 4.3 in which they are off (measured there)."""
 
 from __future__ import annotations
 

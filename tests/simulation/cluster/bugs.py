@@ -436,7 +436,7 @@ def _mark_is_replaced(patch: Patch) -> None:
 
 
 def _emptied_disk(patch: Patch) -> None:
-    """What a candidate has counts, also if it is a new log in an empty directory."""
+    """A candidate's evidence counts even if its log is new, in an empty directory."""
 
     def had(self: BrokerRegistration, evidence: Evidence, member: Member) -> bool:
         return evidence.node_id == member.node_id == self.node_id and evidence.epoch == self.epoch

@@ -250,8 +250,7 @@ class Doubter(Client):
 
 
 class Operators(Client):
-    """What is changed while the cluster runs: replicas move, preferred leaders come back, topics are configured,
-    records are deleted."""
+    """Changes by operators: they move replicas, elect preferred leaders, configure topics and delete records."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster, "operator")

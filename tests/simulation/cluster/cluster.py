@@ -108,7 +108,7 @@ class Cluster:
         return host.has_lost or any(member.epoch < kept for member in members)
 
     def view(self) -> MetadataImage:
-        """What the store has, as a broker sees it."""
+        """The contents of the store, decoded as a broker decodes them."""
         brokers: dict[int, BrokerRegistration] = {}
         topics: dict[str, TopicState] = {}
         partitions: dict[tuple[UUID, int], VersionedState] = {}

@@ -1,4 +1,4 @@
-"""What stands in logs, as the checks of simulated worlds compare it."""
+"""The contents of logs, in the forms that the checks of simulated worlds compare."""
 
 from __future__ import annotations
 

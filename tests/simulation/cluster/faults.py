@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world, and how often: drawn once a seed, so that some are quiet and some wild."""
+"""The faults of a simulated world and their rates, drawn once per seed: some worlds are quiet, and some are wild."""
 
 from __future__ import annotations
 

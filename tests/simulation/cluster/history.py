@@ -1,8 +1,8 @@
-"""What clients of a simulated world were told, and whether it may be: the properties that replication promises them.
+"""The answers that clients of a simulated world got, checked against the promises of replication.
 
-P1 nothing acknowledged is lost, P3 an offset that was read keeps its record, P7 replicas are equal in the end; and what
-they never see: who leads (P6), and how a state becomes the next. An unclean election takes back all that was promised
-before it, and nothing that is promised after.
+P1: no acknowledged record is lost. P3: an offset that was read keeps its record. P7: replicas are equal in the end. Two
+checks concern what clients never see: who leads (P6), and how one state follows another. An unclean election voids all
+promises that were made before it, and none that are made after it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Rules:
         self._floors: dict[tuple[int, int], tuple[Replica, int, int]] = {}
         """Of each replica its high watermark, and the epoch of the record just below that."""
         self._seen: dict[int, dict[int, _Seen]] = {}
-        """What each host had when it was last looked at."""
+        """The state of each host's replicas at the last check."""
         self._agreed: dict[tuple[int, int], tuple[Replica, int]] = {}
         """Of each replica the epoch in which its log was last known to be a part of the leader's."""
         self._stable = StableOffsets()
@@ -120,7 +120,7 @@ class Rules:
         self.check_candidates(number)
 
     def _check_floor(self, key: tuple[int, int], partition: Replica) -> None:
-        """What a replica knew to be committed is not cut, unless an unclean election came after it was written."""
+        """A high watermark that a replica knew goes back only if an unclean election came after its last record."""
         log = partition.log
         seen, high, epoch = self._floors.get(key, (partition, 0, -1))
         if seen is partition and log.high_watermark < high:

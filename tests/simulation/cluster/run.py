@@ -23,7 +23,7 @@ _QUIET_BEGINNINGS = 0.8
 
 
 class Run(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     cluster: Cluster
     clients: Clients

@@ -1,4 +1,4 @@
-"""What kind of cluster a seed has: how many brokers, which replicas, and what is asked of them."""
+"""The kind of cluster that a seed draws: how many brokers, which replicas, and which requests."""
 
 from __future__ import annotations
 

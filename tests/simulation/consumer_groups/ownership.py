@@ -186,7 +186,7 @@ class GroupModel:
         self.acknowledged.setdefault(number, []).append(commit)
 
     def fetched(self, number: int, name: str, sent: float) -> None:
-        """What counts is not older than what was acknowledged before."""
+        """The committed offset is not older than any commit that was acknowledged before the fetch."""
         found = self.commits.get(name)
         assert found is None or not found.is_refused, f"commit: {found} was refused, and counts for {number}"
         for one in self.acknowledged.get(number, ()):

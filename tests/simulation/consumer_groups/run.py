@@ -31,7 +31,7 @@ _MOVED: Final = (("__consumer_offsets", 0),)
 
 
 class Run(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     cluster: Cluster
     operators: CoordinatorOperators
@@ -158,7 +158,7 @@ def _is_stable(group: Group) -> bool:
 
 
 def _fetch(cluster: Cluster, member: Member) -> None:
-    """What is committed at last."""
+    """Fetch the committed offsets at the end of a run."""
     for number in range(cluster.scenario.partitions):
         fetching = member.loop.create_task(member.fetch_at_last(number))
         assert cluster.world.run(fetching.done, _ENDING_SECONDS), f"hangs: the committed offset of {number}"

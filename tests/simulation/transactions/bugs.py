@@ -158,7 +158,7 @@ def _two_steps(patch: Patch) -> None:
 
 
 def _late_append(patch: Patch) -> None:
-    """What was verified once is not verified again, and an older epoch is taken."""
+    """A transaction that was verified once is not verified again, and an older epoch is accepted."""
     verified: set[tuple[str, int, TopicPartition]] = set()
 
     async def check(

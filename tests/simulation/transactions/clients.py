@@ -129,7 +129,7 @@ class TransactionClient(CoordinatorClient):
 
 
 def committed_records(partition: Message, start: int) -> Iterator[tuple[int, bytes | None]]:
-    """What ``CompletedFetch`` of Kafka's consumer makes of an answer: offsets with values, None for what it skips."""
+    """The records that ``CompletedFetch`` of Kafka's consumer returns: offsets with values, None where it skips."""
     data = memoryview(partition.records or b"")
     aborted = sorted(
         ((one.first_offset, one.producer_id) for one in partition.aborted_transactions or ()), key=lambda one: one[0]

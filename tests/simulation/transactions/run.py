@@ -37,7 +37,7 @@ _KINDS: Final = ((1, 1, 1), (3, 3, 2), (3, 3, 2), (3, 3, 2), (3, 2, 1), (4, 3, 2
 
 
 class Run(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     cluster: Cluster
     operators: CoordinatorOperators

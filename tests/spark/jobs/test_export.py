@@ -55,7 +55,7 @@ def _flights(count: int, *, seed: int = 0, days: int = 3) -> list[tuple[str, int
 
 
 def _files(output: Path) -> list[Path]:
-    """What a reader of Parquet finds: names with _ and . are not for it."""
+    """The files that a reader of Parquet finds. It skips names that begin with _ or a dot."""
     found = sorted(output.rglob("*.parquet"))
     return [file for file in found if not any(part[0] in "_." for part in file.relative_to(output).parts)]
 

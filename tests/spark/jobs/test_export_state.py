@@ -33,7 +33,7 @@ _T0 = TopicPartition("t", 0)
 
 
 def _visible(fs: MemoryFs) -> dict[str, bytes]:
-    """What a reader of Parquet finds."""
+    """The files that a reader of Parquet finds."""
     return {
         path.removeprefix(_OUT + "/"): data
         for path, data in fs.files().items()
@@ -56,7 +56,7 @@ def _after(state: ExportState, files: list[StagedFile]) -> ExportState:
 
 
 def _next_run(fs: MemoryFs) -> ExportState:
-    """What the next export does first."""
+    """The first steps of the next export: finish the last run, and clear its staging files."""
     state = read_state(fs, _OUT) or ExportState()
     state = finish(fs, _OUT, state)
     clear_staging(fs, _OUT)

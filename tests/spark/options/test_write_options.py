@@ -1,4 +1,4 @@
-"""What the sink takes: options, columns and their combinations."""
+"""Options, columns and their combinations that the sink accepts."""
 
 from __future__ import annotations
 

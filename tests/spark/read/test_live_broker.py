@@ -125,7 +125,7 @@ class Live:
             self.seen.release()
 
     def stop_deleting(self) -> None:
-        """What was begun is done: a client does not ask again when the broker dies before it has answered."""
+        """Returns after a deletion that has begun: its client does not retry if the broker dies before it answers."""
         with self._deleting:
             self._deletes = False
 
@@ -140,7 +140,7 @@ class Live:
 
 
 def expected(sent: int, partition: int) -> Rows:
-    """What is in a partition."""
+    """The offsets and values of a partition after ``sent`` records."""
     return list(enumerate(b"%d" % number for number in range(partition, sent, PARTITIONS)))
 
 

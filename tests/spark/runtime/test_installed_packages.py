@@ -1,4 +1,4 @@
-"""What a program needs of the installed distributions, on made ones and on our own."""
+"""The installed distributions that a program needs: made-up ones, and our own."""
 
 from __future__ import annotations
 

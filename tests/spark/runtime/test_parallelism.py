@@ -1,4 +1,4 @@
-"""What a planning process knows of the number of cores: Spark tells it nothing, the driver's command line does."""
+"""The number of cores, as a planning process finds it: from the driver's command line, since Spark does not tell it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def batches_of(payloads: Sequence[bytes]) -> list[bytes]:
 def stage(
     directory: LogDir, payloads: Sequence[bytes], *, job: str, task: str, partition: TopicPartition
 ) -> StagedPart:
-    """What a task does; its message goes over the wire."""
+    """Stage records as a task does. The result is passed through JSON, as its message to the driver is."""
     where = staged_at(partition, job, task)
     config = directory.log(*partition).config
     writer = StagingWriter(directory.fs, directory.clock, f"{directory.path}/{where}", config)
@@ -99,5 +99,5 @@ def found(log: Log) -> list[bytes]:
 
 
 def damage(fs: Fs) -> list[Finding]:
-    """What verification finds in the closed directory."""
+    """The damage that verification finds in the closed directory."""
     return [one for one in verify([DIR], fs=fs, workers=1).findings if one.severity is Severity.DAMAGE]

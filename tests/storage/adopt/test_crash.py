@@ -18,7 +18,7 @@ from tests.cases import case, is_long
 from tests.storage.adopt.adopting import DIR, SMALL, Texts, damage, found, open_dir, run_job, texts
 
 OUTCOMES: Final = 1
-"""What the disk may have forgotten, tried for each place of a power cut."""
+"""How many outcomes are tried at each power cut; in each, the disk forgets other unflushed writes."""
 STEP: Final = 3 if is_long() else 8
 """Changes from one death of the process to the next."""
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -1,4 +1,4 @@
-"""What cannot be adopted, what stops an adoption in the middle, and who finds what then."""
+"""Staged segments that cannot be adopted, and adoptions that stop in the middle: the errors, and the state after."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def cut(fs: Fs, round_: Round, rng: random.Random) -> list[SourceStretch]:
 def clean_in_parts(
     fs: Fs, round_: Round, directory: str, rng: random.Random, *, buckets: int, most: int
 ) -> Iterator[CleanedGroup]:
-    """What `clean` yields after its map, with the files in ``directory``; everything comes in another order."""
+    """Clean in stretches and buckets, in random order, with the files in ``directory``. Yields what `clean` yields."""
     key = new_hash_key()
     effects: list[tuple[SourceStretch, TransactionEffects]] = []
     rows: list[KeyRows] = []

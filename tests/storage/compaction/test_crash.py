@@ -18,7 +18,7 @@ from tests.storage.compaction.compacted import Batch, Writer, batches, config, f
 from tests.storage.disk import PATH, load, new_disk
 
 OUTCOMES = 3 if is_long() else 1
-"""What the disk may have forgotten, tried for each place of a crash."""
+"""How many outcomes are tried at each crash point; in each, the disk forgets other unflushed writes."""
 ROOMY = config(delete_retention_ms=0, internal_segment_bytes=4_600, segment_index_bytes=1_200)
 """Three segments fit into one; what is marked to go in one round goes in the next."""
 _KINDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
@@ -50,7 +50,7 @@ class Group(NamedTuple):
         return [batch for batch in found if self.start <= batch.header.base_offset < self.end]
 
     def states(self, bases: list[int]) -> list[list[Batch]]:
-        """What a crash may leave. ``bases`` are those of the old segments.
+        """The batches that a crash may leave. ``bases`` are the base offsets of the old segments.
 
         Old ones at the group's end, of which nothing stays, go one by one: as if they were groups of their own.
         """
@@ -61,7 +61,7 @@ class Group(NamedTuple):
 
 
 class Round:
-    """What a round makes of the log on a disk, tried on a copy; and a look at what a crash left of it."""
+    """The expected result of a round, computed on a copy of the disk, and a check of the log that a crash left."""
 
     def __init__(self, fs: MemoryFs, log: Log) -> None:
         self.fs = fs

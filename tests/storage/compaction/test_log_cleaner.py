@@ -1,4 +1,4 @@
-"""What compaction does to a log."""
+"""The contents of a log after compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a log between rounds of compaction, its readers find the same as without them."""
+"""Readers see the same values with and without compaction, whatever happens to the log between rounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RETENTION_MS = 10_000
 
 
 def consume(log: Log, up_to: UpTo) -> list[Record]:
-    """What a consumer from the log's start gets, fetch by fetch."""
+    """The records that a consumer gets from the log's start, fetch by fetch."""
     found: list[Record] = []
     offset = log.log_start_offset
     while True:
@@ -40,7 +40,7 @@ def consume(log: Log, up_to: UpTo) -> list[Record]:
 
 
 class Known(NamedTuple):
-    """What the log's batches tell of a producer."""
+    """A producer's state, as the batches of the log show it."""
 
     epoch: int
     last_sequence: int
@@ -51,7 +51,7 @@ _UNKNOWN = Known(-1, -1, None)
 
 
 def producers_of(log: Log) -> dict[int, Known]:
-    """What a start without a snapshot would find: it begins at the log's start."""
+    """The producers that a start without a snapshot would find: it replays the log from its start."""
     producers = Producers()
     for header, records, _ in batches(log):
         if header.producer_id >= 0 and header.last_offset >= log.log_start_offset:

@@ -88,7 +88,7 @@ def test_a_tombstone_stays_until_its_horizon() -> None:
 
 
 def test_a_full_map_ends_the_round_and_loses_no_key() -> None:
-    """What the map has no room for is judged by the next round."""
+    """Keys for which the map has no room are left to the next round."""
     log = _open()
     keys = [b"k%d" % at for at in range(6)]
     for value in (b"old", b"new"):

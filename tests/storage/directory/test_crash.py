@@ -17,7 +17,7 @@ from tests.storage.crashing import DIR, DIRECTORY, TINY, Witness
 from tests.storage.disk import values
 
 OUTCOMES = 2 if is_long() else 1
-"""What the disk may have forgotten, tried for each place of a crash."""
+"""How many outcomes are tried at each crash point; in each, the disk forgets other unflushed writes."""
 
 
 def life(witness: Witness) -> None:

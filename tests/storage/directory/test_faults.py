@@ -183,7 +183,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_really_full_disk(small_disk: Path) -> None:
-    """What was refused is not there; all else is, and the log goes on when there is room."""
+    """Refused appends leave nothing behind, all others are kept, and appends succeed again once there is room."""
     if not os.path.ismount(small_disk):
         return  # a limit on the size of files is no full disk: EFBIG
     config = {"segment.bytes": 1 << 30, "segment.index.bytes": 4_000, "retention.ms": -1}

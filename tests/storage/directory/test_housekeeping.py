@@ -1,4 +1,4 @@
-"""What a `LogDir` does by itself: checkpoints, retention, flushes, compaction, forgetting."""
+"""The background work of a `LogDir`: checkpoints, retention, flushes, compaction, forgetting."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NOW_MS: Final = 1_800_000_000_000
 
 
 class PlannedLog:
-    """What a log would be after its appends: bytes, producers, epochs. Everything is replicated at once."""
+    """A model of a log after its appends: bytes, producers, epochs. Everything is replicated at once."""
 
     def __init__(self, config: LogConfig | None = None, leader_epoch: int = 0) -> None:
         self.config = config or LogConfig()

@@ -126,7 +126,7 @@ def test_a_client_may_not_stamp_batches_without_a_timestamp() -> None:
 
 
 def test_a_stamp_with_a_timestamp_is_taken_off() -> None:
-    """What Kafka does: the records have their own timestamps again, the batch keeps its largest."""
+    """As in Kafka, the records have their own timestamps again, and the batch keeps its largest."""
     data = with_header(made(), attributes=8, max_timestamp=NOW_MS + 50)
     plan = planned(PlannedLog(), data)
     (header,) = plan.batches

@@ -1,4 +1,4 @@
-"""What a follower takes from its leader; and that whatever comes from anyone is planned or refused with our error."""
+"""Batches that a follower accepts from its leader. Bytes from any origin are planned, or refused with our error."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def wanted(log: list[Event], wish: Wish, offset: int, start: int) -> Event:
 
 @given(WISHES, st.sampled_from([0, 5, MAX_INT32 - 4]), st.integers(0, 40))
 def test_against_the_whole_log(wishes: list[Wish], start: int, restart_at: int) -> None:
-    """What is refused, the state after each batch, after a replay, and after a snapshot and a replay of the rest."""
+    """Refusals and states equal the model's: after each batch, after a replay, and after a snapshot and the rest."""
     case()
     log: list[Event] = []
     producers = Producers()

@@ -1,4 +1,4 @@
-"""What a reader of a log is given, and what is kept from it."""
+"""The records that a reader of a log gets, and those that are withheld."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def spans(finding: Comparison, offsets: set[int]) -> bool:
 
 
 def expected(left: Made, right: Made, rules: CompareRules) -> list[Comparison]:
-    """What there is to say, in no order that matters, of each batch or record by itself."""
+    """The expected findings, batch by batch and record by record, in no particular order."""
 
     def key(batch: Batch) -> bytes:
         return (batch if rules.epochs else batch._replace(epoch=0)).encode()

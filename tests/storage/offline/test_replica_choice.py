@@ -13,7 +13,7 @@ from tests.cases import case
 
 NODES = 3
 Step = tuple[str, int, int]
-"""What is done, by or to which broker, and a number that says how much."""
+"""An operation, the number of its broker, and an amount."""
 
 
 class Node:

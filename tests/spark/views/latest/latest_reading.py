@@ -35,7 +35,7 @@ def latest_in(path: Path, **options: str) -> Newest:
 
 
 def by_dictionary(records: Iterable[ConsumedRecord]) -> Newest:
-    """What a consumer that puts records into a dictionary has at the end."""
+    """The newest records, as a consumer has them that puts each record into a dictionary."""
     found: Newest = {}
     for one in records:
         assert one.key is not None

@@ -134,7 +134,7 @@ def test_as_of_every_offset_the_answer_is_that_before_compaction_or_an_error(tmp
 
 
 def read_after(path: Path, change: Callable[[], None], **options: str) -> Newest:
-    """What tasks return that were planned before ``change()``."""
+    """The rows of tasks that were planned before ``change()`` and run after it."""
     source = DefaultSource({"path": str(path), "view": "latest", **options})
     reader = source.reader(schema=source.schema())
     planned = reader.partitions()

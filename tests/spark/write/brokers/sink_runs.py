@@ -193,7 +193,7 @@ ALL: Final = list(range(1, 10))
 
 
 def written(bootstrap: str, topic: str) -> list[int]:
-    """What a read_committed reader sees of two partitions, up to the last stable offset."""
+    """The values that a read_committed reader sees in two partitions, up to the last stable offset."""
     return sorted(value for number in range(2) for value in numbers(bootstrap, TopicPartition(topic, number)))
 
 

@@ -125,7 +125,7 @@ def test_other_producers_go_on(node: RunningNode) -> None:
 
 
 def test_a_query_keeps_its_place_when_the_broker_starts_and_ends(node: RunningNode) -> None:
-    """What the ledger has counts at the broker. What was written through the broker, only it knows."""
+    """The broker honors the ledger of the directory. Only the broker knows the batches that were written through it."""
     node.stop()
     run = DirectoryRun(node.path, "q")
     with seglog.open(node.path) as directory:

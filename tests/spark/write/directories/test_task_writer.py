@@ -1,4 +1,4 @@
-"""What a task of the sink stages, without Spark: rows in, parts out, held to a plain model by adopting them."""
+"""The files that a task of the sink stages, without Spark: once adopted, they must equal a plain model."""
 
 from __future__ import annotations
 
