@@ -1,4 +1,4 @@
-"""The chart of the front page: seglog beside Kafka, from the figures of `docs/benchmarks.md`."""
+"""The chart of the front page: seglog compared with Kafka, from the figures of `docs/benchmarks.md`."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ def svg(rows: Sequence[Bar]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="13" fill="#5a6472">'
-        f"<title>seglog beside Apache Kafka 4.3.0</title>{''.join(parts)}</svg>\n"
+        f"<title>seglog compared with Apache Kafka 4.3.0</title>{''.join(parts)}</svg>\n"
     )
