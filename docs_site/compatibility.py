@@ -35,12 +35,12 @@ def compatibility(root: Path) -> str:
         "# Compatibility",
         "",
         "`python -m docs_site --write` writes this page from `protocol/apis.py`, `docs_site/kips.toml`, and the",
-        "results of tests with other people's clients (`docs_site/clients.json`) and products",
+        "results of tests with third-party clients (`docs_site/clients.json`) and products",
         "(`docs_site/ecosystem.json`). The peer is Kafka 4.3.",
         "",
         "## APIs",
         "",
-        "Refused: seglog answers at once with an error that says so ([differences](differences.md#the-broker)).",
+        "seglog answers a refused API at once with an error that says so ([differences](differences.md#the-broker)).",
         "",
         "| key | API | versions | |",
         "|---:|---|---|---|",
@@ -62,8 +62,8 @@ def _clients(root: Path) -> Iterator[str]:
     results = json.loads((root / "docs_site" / "clients.json").read_text())
     yield "## Clients"
     yield ""
-    yield "How many tests of each subject passed with seglog when `make interop-all` last ran. The same tests run with"
-    yield "Kafka. A dash is something that the client cannot do with Kafka either."
+    yield "The numbers of tests of each subject that passed with seglog in the last run of `make interop-all`. The same"
+    yield "tests run against Kafka. A dash marks something that the client cannot do with Kafka either."
     yield ""
     subjects = " | ".join(_SUBJECTS.values())
     abilities = "codecs | idempotence | static members | cooperative groups | KIP-848"
@@ -94,10 +94,10 @@ def _abilities(client: Client) -> tuple[bool, ...]:
 def _products(root: Path) -> Iterator[str]:
     yield "## Products"
     yield ""
-    yield "`make ecosystem` runs each product unmodified on one seglog broker, on three of which one is killed on the"
-    yield "way, and on Kafka. A cell shows how many records the product wrote. If it promises exactly once, the test"
-    yield "fails unless these are the expected records; a product that promises at least once may write more. A job"
-    yield "that did not do this is shown as failed. A dash stands for a job that did not run."
+    yield "`make ecosystem` runs each product unmodified on one seglog broker, on three brokers of which one is killed"
+    yield "during the run, and on Kafka. A cell shows how many records the product wrote. If the product promises"
+    yield "exactly once, the test fails unless these are the expected records; a product that promises at least once"
+    yield "may write more. A job that missed this is shown as failed. A dash stands for a job that did not run."
     yield ""
     yield f"| product | version | job | expected | {' | '.join(_PLACES.values())} |"
     yield f"|---|---|---|---:|{'---:|' * len(_PLACES)}"

@@ -108,24 +108,24 @@ class ClientConfig:
     """
 
     bootstrap: tuple[HostPort, ...] = setting(
-        _Bootstrap(), "Brokers to begin with; they name the others.", default=(), name="bootstrap.servers"
+        _Bootstrap(), "Brokers to connect to first; they name the others.", default=(), name="bootstrap.servers"
     )
     client_id: str = setting(_ClientId(), "Names the client in brokers' logs and quotas.", default="seglog")
     client_rack: str = setting(
-        Text(), "The rack of the client: it reads from a replica there if the broker names one.", default="", use=READ
+        Text(), "The client's rack. It reads from a replica in that rack if the broker names one.", default="", use=READ
     )
     timeout: float = setting(
-        _Milliseconds(int32(1)), "Most ms that a broker may be silent.", default=30.0, name="request.timeout.ms"
+        _Milliseconds(int32(1)), "How long (ms) a broker may stay silent.", default=30.0, name="request.timeout.ms"
     )
     connect_timeout: float = setting(
         _Milliseconds(int64(1)),
-        "Most ms that each step of making a connection takes, TLS included.",
+        "How long (ms) each step of connecting may take, TLS included.",
         default=10.0,
         name="socket.connection.setup.timeout.ms",
     )
     retry_backoff: float = setting(
         _Milliseconds(int64(0)),
-        "Ms before the first retry; each later one waits twice as long …",
+        "The wait (ms) before the first retry; it doubles with each further retry …",
         default=0.1,
         name="retry.backoff.ms",
     )
@@ -133,30 +133,35 @@ class ClientConfig:
         _Milliseconds(int64(0)), "… up to this.", default=1.0, name="retry.backoff.max.ms"
     )
     receive_buffer_bytes: int = setting(
-        int32(-1), "Bytes of a socket's receive buffer; -1: the system's choice.", default=1 << 20
+        int32(-1), "Bytes of a socket's receive buffer; -1: the system's default.", default=1 << 20
     )
-    send_buffer_bytes: int = setting(int32(-1), "Bytes of a socket's send buffer; -1: the system's choice.", default=-1)
+    send_buffer_bytes: int = setting(
+        int32(-1), "Bytes of a socket's send buffer; -1: the system's default.", default=-1
+    )
     security: SecurityConfig = PLAINTEXT
-    fetch_max_bytes: int = setting(int32(0), "Most bytes of one answer with records.", default=16 << 20, use=READ)
+    fetch_max_bytes: int = setting(int32(0), "The most bytes of records in one response.", default=16 << 20, use=READ)
     fetch_min_bytes: int = setting(
-        int32(0), "Bytes of records for which a broker waits before it answers …", default=1, use=READ
+        int32(0), "A broker waits for this many bytes of records before it answers …", default=1, use=READ
     )
     fetch_max_wait: float = setting(
-        _Milliseconds(int32(0)), "… but not longer than so many ms.", default=0.5, name="fetch.max.wait.ms", use=READ
+        _Milliseconds(int32(0)), "… but no longer than this (ms).", default=0.5, name="fetch.max.wait.ms", use=READ
     )
     max_partition_fetch_bytes: int = setting(
-        int32(0), "Most bytes of one partition in one answer; a larger batch comes whole.", default=4 << 20, use=READ
+        int32(0),
+        "The most bytes of one partition in one response; a larger batch is returned whole.",
+        default=4 << 20,
+        use=READ,
     )
     isolation_level: str = setting(
         Enumeration({name: name for name in ("read_uncommitted", "read_committed")}, ignores_case=True),
-        "`read_committed` leaves out records of aborted and of open transactions.",
+        "`read_committed` leaves out records of aborted and open transactions.",
         default="read_uncommitted",
         use=READ,
     )
     check_crcs: bool = setting(Boolean(), "Whether the CRC of each batch is checked.", default=True, use=READ)
     acks: int = setting(
         Enumeration({"all": _ALL, "-1": _ALL, "0": 0, "1": 1}, ignores_case=True),
-        "Replicas that must have a batch before the broker answers.",
+        "How many replicas must have a batch before the broker answers.",
         default=_ALL,
         use=WRITE,
     )
@@ -171,35 +176,37 @@ class ClientConfig:
     )
     compression_lz4_level: int = setting(int32(1, 17), "The level of lz4.", default=9, use=WRITE)
     compression_zstd_level: int = setting(int32(-131072, 22), "The level of zstd.", default=3, use=WRITE)
-    batch_size: int = setting(int32(0), "Bytes at which a batch is full.", default=16384, use=WRITE)
-    max_request_size: int = setting(int32(0), "Most bytes of a request and of a batch.", default=1 << 20, use=WRITE)
+    batch_size: int = setting(int32(0), "The size (bytes) at which a batch is full.", default=16384, use=WRITE)
+    max_request_size: int = setting(
+        int32(0), "The most bytes of a request, and of a batch.", default=1 << 20, use=WRITE
+    )
     max_in_flight_requests_per_connection: int = setting(
-        int32(1), "Most requests to a broker that have no answer yet.", default=5, use=WRITE
+        int32(1), "How many requests to one broker may be unanswered.", default=5, use=WRITE
     )
     delivery_timeout: float = setting(
         _Milliseconds(int32(0)),
-        "Most ms that a batch may take with all retries.",
+        "How long (ms) a batch may take, retries included.",
         default=120.0,
         name="delivery.timeout.ms",
         use=WRITE,
     )
     transaction_timeout: float = setting(
         _Milliseconds(int32(1)),
-        "Ms after which the brokers abort a transaction.",
+        "How long (ms) until the brokers abort a transaction.",
         default=60.0,
         name="transaction.timeout.ms",
         use=WRITE,
     )
     enable_idempotence: bool = setting(
         Boolean(),
-        "Whether retries write no batch twice. As in Kafka, the default is false with `acks` other than all, or more "
-        "than 5 requests in flight.",
+        "Whether retries are kept from writing a batch twice. As in Kafka, the default is false with `acks` other than "
+        "all, or more than 5 requests in flight.",
         default=True,
         use=WRITE,
     )
     partitioner: str = setting(
         Enumeration(_PARTITIONERS),
-        "How a record without a partition gets one. Empty: by its key; without a key, one partition for each batch.",
+        "How a record without a partition gets one. Empty: by its key; without a key, one partition per batch.",
         default="default",
         name="partitioner.class",
         use=WRITE,

@@ -69,7 +69,10 @@ OPERATIONS: Final[Mapping[tuple[str, str], _Operation]] = {
     ),
     ("DELETE", "/v1/recording"): _Operation("stop_recording", "End the recording."),
     ("POST", "/v1/replay"): _Operation(
-        "replay", "Play a recording to this broker, and tell which answers differ.", {"path": "string"}, "differences"
+        "replay",
+        "Replay a recording to this broker, and report the responses that differ.",
+        {"path": "string"},
+        "differences",
     ),
     ("GET", "/v1/broker"): _Operation("status", "Whether the broker runs, where, and the id of its process."),
     ("POST", "/v1/stop"): _Operation("stop", "Stop the broker cleanly; its port stays reserved."),

@@ -90,20 +90,22 @@ class SecurityConfig:
         Enumeration(_PROTOCOLS, ignores_case=True), "How the brokers' listener is secured.", default="PLAINTEXT"
     )
     ssl_truststore_type: str | None = setting(
-        _STORE_TYPE, "PEM is the only type. The default is to see whether the file is PEM.", default=None
+        _STORE_TYPE, "Must be PEM. Without it, seglog checks whether the file is PEM.", default=None
     )
     ssl_truststore_location: str | None = setting(
         _TEXT,
         "A file with the certificates of the CAs that sign brokers' certificates. Without it and "
-        "`ssl.truststore.certificates`, the CAs of the machine count.",
+        "`ssl.truststore.certificates`, the machine's CAs are trusted.",
         default=None,
     )
     ssl_truststore_certificates: str | None = setting(
-        _TEXT, "These certificates themselves, as PEM.", default=None, is_secret=True
+        _TEXT, "The certificates themselves, as PEM.", default=None, is_secret=True
     )
-    ssl_truststore_password: str | None = setting(_TEXT, "Refused: PEM has none.", default=None, is_secret=True)
+    ssl_truststore_password: str | None = setting(
+        _TEXT, "Refused: a PEM file has no password.", default=None, is_secret=True
+    )
     ssl_keystore_type: str | None = setting(
-        _STORE_TYPE, "PEM is the only type. The default is to see whether the file is PEM.", default=None
+        _STORE_TYPE, "Must be PEM. Without it, seglog checks whether the file is PEM.", default=None
     )
     ssl_keystore_location: str | None = setting(
         _TEXT,
@@ -120,7 +122,10 @@ class SecurityConfig:
         is_secret=True,
     )
     ssl_keystore_password: str | None = setting(
-        _TEXT, "Refused: PEM has none; an encrypted key has `ssl.key.password`.", default=None, is_secret=True
+        _TEXT,
+        "Refused: a PEM file has no password. For an encrypted key use `ssl.key.password`.",
+        default=None,
+        is_secret=True,
     )
     ssl_key_password: str | None = setting(_TEXT, "The password of the private key.", default=None, is_secret=True)
     ssl_endpoint_identification_algorithm: str = setting(
@@ -129,15 +134,15 @@ class SecurityConfig:
         default="https",
     )
     ssl_enabled_protocols: frozenset[str] = setting(
-        Names((TLS_1_2, TLS_1_3)), "Versions of TLS.", default=frozenset({TLS_1_2, TLS_1_3})
+        Names((TLS_1_2, TLS_1_3)), "The versions of TLS to offer.", default=frozenset({TLS_1_2, TLS_1_3})
     )
     ssl_protocol: str = setting(Enumeration(_TLS_VERSIONS), "`TLSv1.2` excludes TLS 1.3, as in Kafka.", default=TLS_1_3)
     ssl_cipher_suites: frozenset[str] = setting(
-        Names(SUITES), "Only these cipher suites. None: those of OpenSSL.", default=frozenset()
+        Names(SUITES), "The cipher suites to offer. None: OpenSSL's defaults.", default=frozenset()
     )
     sasl_mechanism: str | None = setting(_MECHANISM, "How the client authenticates. Required with SASL.", default=None)
     sasl_jaas_config: str | None = setting(
-        _TEXT, "The login module of the mechanism with its options.", default=None, is_secret=True
+        _TEXT, "The login module of the mechanism, with its options.", default=None, is_secret=True
     )
     sasl_oauthbearer_token_endpoint_url: str | None = setting(
         _TEXT,
@@ -157,9 +162,9 @@ class SecurityConfig:
         Boolean(), "Whether id and secret are URL-encoded in the endpoint's header (KIP-1025).", default=False
     )
     sasl_login_connect_timeout_ms: int = setting(
-        int32(0), "Most ms that a connection to the endpoint takes.", default=10_000
+        int32(0), "How long (ms) connecting to the endpoint may take.", default=10_000
     )
-    sasl_login_read_timeout_ms: int = setting(int32(0), "Most ms that the endpoint may be silent.", default=10_000)
+    sasl_login_read_timeout_ms: int = setting(int32(0), "How long (ms) the endpoint may stay silent.", default=10_000)
 
     def __post_init__(self) -> None:
         given = [row for row in SECURITY_SETTINGS.values() if getattr(self, row.attribute) is not None]

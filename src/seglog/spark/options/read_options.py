@@ -160,7 +160,7 @@ _MOST_MEMORY: Final = 1 << 30
 """Arrow's arrays of bytes end at 2 GiB."""
 OPTIONS: Final = OptionTable(
     Option("path", lambda name, value: (text.text(name, value),),
-           "a log directory, a partition's directory, a glob, or several with commas between",
+           "a log directory, a partition's directory, a glob, or several of these, separated by commas",
            "Directories of several brokers count as one set of topics: see "
            "[below](#directories-of-several-brokers).", default=(), default_text="required"),
     Option("paths", lambda name, value: tuple(text.json_list(name, value, '["/a", "/b"]')), "a JSON list",
@@ -191,26 +191,26 @@ OPTIONS: Final = OptionTable(
     Option("failOnDataLoss", text.boolean, _TRUE_FALSE,
            "`false`: read from the nearest offset that exists, with a warning.", default=True),
     Option("minPartitions", text.number(), "a number",
-           "Plan at least about this many tasks, with exactly the connector's ranges."),
+           "Plan at least about this many tasks, with the same ranges as the connector."),
     Option("maxRecordsPerPartition", text.number(), "a number",
-           "Plan tasks of at most this many offsets, with exactly the connector's ranges."),
+           "Plan tasks of at most this many offsets, with the same ranges as the connector."),
     Option("maxBytesPerPartition", text.size, "bytes, as in `128m`",
            "Split larger tasks, so that one large partition keeps all cores busy: in directories at batch boundaries "
            "that the sparse index knows, through brokers by an estimate from the first batches.",
            default=128 << 20, default_text="`128m`"),
     Option("parallelism", text.number(), "a number",
-           "How many tasks run at once. Large partitions are split for that many cores; if there are more than four "
+           "How many tasks run at once. Large partitions are split to use that many cores; if there are more than four "
            "partitions per core, small ones share a task. seglog sees `--conf`, `--master`, `--num-executors` and "
-           "the like, but not `spark-defaults.conf`: then it plans tasks of 32 MiB.",
-           default_text="what the driver's command line says"),
+           "similar flags, but not `spark-defaults.conf`; if the number is only set there, it plans tasks of 32 MiB.",
+           default_text="from the driver's command line"),
     Option("includeHeaders", text.boolean, _TRUE_FALSE,
            "Add the column `headers`.", default=False),
     Option("columns", text.names, "`key, offset` or a JSON list",
            "Only these are decoded; also `isTombstone` (the record has no value), `isControl, isTransactional, "
            'producerId, producerEpoch, sequence, leaderEpoch`. `.schema("offset bigint, value binary")` does the same.',
-           default_text="the connector's seven"),
+           default_text="the seven columns of the connector"),
     Option("keyEquals", lambda name, value: (text.key(name, value),), "text, `hex:…` or `base64:…`",
-           "Only records with this key. Compared before a record is copied; other records never leave the worker."),
+           "Only records with this key. The worker compares keys before it copies a record, so others never leave it."),
     Option("keyIn", text.keys, "a JSON list of keys",
            "Only records with one of these keys; `null` stands for no key."),
     Option("isolationLevel", _ISOLATION, "`read_uncommitted`, `read_committed`",
@@ -219,14 +219,14 @@ OPTIONS: Final = OptionTable(
     Option("kafka.isolation.level", _ISOLATION, "the same",
            "The connector's name for `isolationLevel`."),
     Option("includeControl", text.boolean, _TRUE_FALSE,
-           "Transaction markers as rows.", default=False),
+           "Return transaction markers as rows.", default=False),
     Option("until", text.choice("highWatermark", "logEnd"), "`highWatermark`, `logEnd`",
            "Where the log ends for this query. A warning names the file with the high watermark: `seglog.watermarks` "
            "of a running `seglog serve`, which is never stale, or `replication-offset-checkpoint`, which is up to five "
            "seconds old.",
            default_text="`highWatermark` if the directory is in use or there are several replicas; else `logEnd`"),
     Option("replica", text.text, "`longest`, a broker's id, a log directory",
-           "Which of several replicas to read; `longest` is the one that can be read furthest.", default="longest"),
+           "Which of several replicas to read; `longest` is the one that can be read the furthest.", default="longest"),
     Option("mode", text.choice("failFast", "permissive"), "`failFast`, `permissive`",
            "`failFast`: damage ends the query with file, position, offset and reason. `permissive`: damage is "
            "skipped, counted and logged.", default="failFast"),
@@ -237,18 +237,18 @@ OPTIONS: Final = OptionTable(
     Option("view", text.choice(*_VIEWS), ", ".join(f"`{view}`" for view in _VIEWS),
            "See [below](#views). Not in streams.", default="records"),
     Option("maxMemoryPerTask", text.size, "bytes, as in `128m`",
-           "With `view=latest`: a task that holds more spills to `SPARK_LOCAL_DIRS`, or to the directory for temporary "
+           "With `view=latest`: beyond this, a task spills to `SPARK_LOCAL_DIRS`, or to the directory for temporary "
            "files. At most `1g`.",
            default=128 << 20, default_text="`128m`"),
     Option("maxOffsetsPerTrigger", text.number(), "a number",
            "At most this many offsets in a micro-batch.", use="stream"),
     Option("minOffsetsPerTrigger", text.number(), "a number",
-           "Wait until this many offsets are new …", use="stream"),
+           "Wait until there are this many new offsets …", use="stream"),
     Option("maxTriggerDelay", text.duration_ms, "a duration, as in `15m`",
            "… but not longer than this.", default=15 * 60 * 1000, default_text="`15m`", use="stream"),
     Option("kafka.bootstrap.servers", text.word, "`host:port, …`",
-           "Read through these brokers instead of from directories; with `path` "
-           "[both](#through-brokers-with-mounted-files).", use="broker"),
+           "Read through these brokers instead of from directories; with `path`, "
+           "[from both](#through-brokers-with-mounted-files).", use="broker"),
     Option("commitToGroup", text.word, "a group id",
            "Commit the offsets of finished micro-batches to this consumer group, so that lag tools see the query. "
            "Spark's checkpoint alone decides where the query continues.", use="broker"),
@@ -259,7 +259,7 @@ OPTIONS: Final = OptionTable(
            "How often the driver asks again for offsets while a leader is missing …", default=3, default_text="3",
            use="broker"),
     Option("fetchOffset.retryIntervalMs", text.number(0), "milliseconds",
-           "… and how long it waits before it does.", default=1_000, default_text="1000", use="broker"),
+           "… and how long it waits before each attempt.", default=1_000, default_text="1000", use="broker"),
     Option("groupIdPrefix", text.text, "", "", use="none"),
 )  # fmt: skip
 """Every option of the source. Those of Kafka's client (``kafka.*``) have no effect on files."""

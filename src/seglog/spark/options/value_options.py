@@ -20,17 +20,17 @@ def _row(name: str, values: str, doc: str, default: str = "") -> Option:
 
 
 _COMMON: Final = (
-    _row("valueFormat", _FORMATS, "The column `value` has the type of a schema, not `binary`.", "bytes"),
+    _row("valueFormat", _FORMATS, "The column `value` has the type of the schema, not `binary`.", "bytes"),
     _row("valueSchema", _SCHEMA, "The schema to read or write with; for JSON, columns as in `a int, b struct<c: "
          "string>` or a JSON Schema.", "the registry's latest version of the subject"),
     _row("valueFraming", _FRAMINGS, "What precedes a value: see [Framing](values.md#framing).",
          "`confluent` with a registry, else `plain`"),
-    _row("valueSubject", _SUBJECT, "Where the schema is registered.", "that of the strategy"),
+    _row("valueSubject", _SUBJECT, "Where the schema is registered.", "given by the strategy"),
     _row("valueSubjectStrategy", _STRATEGIES, "The subject is `<topic>-value`, `<record>` or `<topic>-<record>`.",
          "`TopicName`"),
-    _row("valueRecordName", "a full name", "The record in the subject's name; the message of a Protobuf schema with "
-         "several."),
-    _row("keyFormat", _FORMATS, "The same for the column `key`; so are the next five.", "bytes"),
+    _row("valueRecordName", "a full name", "The record in the subject's name; if a Protobuf schema has several "
+         "messages, the message to use."),
+    _row("keyFormat", _FORMATS, "The same for the column `key`; so are the next five options.", "bytes"),
     _row("keySchema", _SCHEMA, ""),
     _row("keyFraming", _FRAMINGS, ""),
     _row("keySubject", _SUBJECT, ""),
@@ -43,7 +43,7 @@ _COMMON: Final = (
     _row("schema.registry.basic.auth.user.info", "`user:password`", "The same in the plan; better use the file."),
     _row("schema.registry.bearer.auth.token.file", _FILE, "A file with a token, likewise."),
     _row("schema.registry.bearer.auth.token", "a token", "The same in the plan; better use the file."),
-    _row("schema.registry.ssl.ca.location", _FILE, "Certificates of authorities to trust, as PEM.", "the system's"),
+    _row("schema.registry.ssl.ca.location", _FILE, "The CA certificates to trust, as PEM.", "the system's"),
     _row("schema.registry.ssl.certificate.location", _FILE, "The client's certificate, as PEM."),
     _row("schema.registry.ssl.key.location", _FILE, "The client's key, as PEM.", "in the certificate's file"),
 )  # fmt: skip

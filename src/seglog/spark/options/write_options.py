@@ -169,16 +169,16 @@ def _topics(name: str, value: str) -> dict[str, int | None]:
 _LEVELS: Final = {f"compression.{codec.name.lower()}.level": codec for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
 _LEVEL: Final = parsers.number(-131072, 22)
 OPTIONS: Final = OptionTable(
-    Option("path", parsers.word, "a log directory, or several with commas",
-           "Created if it does not exist. Several: of brokers of one cluster, which are running.",
+    Option("path", parsers.word, "a log directory, or several, separated by commas",
+           "Created if it does not exist. Several directories must belong to running brokers of one cluster.",
            default_text="required"),
     Option("topic", parsers.topic, "a name",
            "The topic of all rows. Created if it does not exist, with `numPartitions` and `topic.*`.",
            default_text="the column `topic`"),
     Option("numPartitions", parsers.number(1, MAX_INT32), "a number",
-           "Partitions of a topic that is created.", default_text="1"),
+           "The number of partitions of a topic that is created.", default_text="1"),
     Option("createTopics", _topics, '`a,b` or `{"a": 4}`',
-           "Topics to create that the column names."),
+           "Topics that the column `topic` names and that are to be created."),
     Option("compression.type", _codec, "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
            "The codec of batches, unless the topic's `compression.type` names one.", default_text="`none`"),
     Option("compression.level", _LEVEL, "a number",
@@ -189,11 +189,12 @@ OPTIONS: Final = OptionTable(
            "The size at which a batch is full, as in Kafka's producer.", default=16384,
            default_text="`16384`; through brokers `262144`"),
     Option("txnAppId", parsers.word, "a name",
-           "The application of a batch job that is adopted once, however often it runs. Needs `txnVersion`."),
+           "The name of an application. A batch job with this name and `txnVersion`, which it needs, is written once, "
+           "however often it runs."),
     Option("txnVersion", parsers.number(0, MAX_INT64), "a number",
-           "The version of that job. It must rise from job to job."),
+           "The version of that job. It must increase from job to job."),
     Option("bufferBytes", parsers.number(1 << 16, 1 << 30), "64 KiB to 1 GiB, in bytes",
-           "Rows that a task holds before it writes them. The task takes about five times as much memory.",
+           "The rows that a task buffers before it writes them. The task takes about five times as much memory.",
            default=16 << 20),
     Option("allowForeign", parsers.boolean, "`true`, `false`",
            "Also write to topics that a Kafka broker created: only safe if they have one replica.", default=False),
@@ -210,10 +211,10 @@ OPTIONS: Final = OptionTable(
            "The mark of the last batch is a group offset of its partition 0. No record is written to it. With the "
            "column `topic`, `exactly-once` needs it.", default_text="the option `topic`", use="broker"),
     Option("transactionalIdPrefix", parsers.word, "a text",
-           "Transactional ids and groups of the sink begin with it: its access rights are given by it.",
+           "The prefix of the sink's transactional ids and groups, for access rules.",
            default="seglog", use="broker"),
     Option("failOnDataLoss", parsers.boolean, "`true`, `false`",
-           "`false`: go on with a warning if the mark of the last batch is missing, or a decided transaction has "
+           "`false`: continue with a warning if the mark of the last batch is missing, or a decided transaction has "
            "timed out.", default=True, use="broker"),
     Option("includeHeaders", parsers.boolean, "`true`, `false`",
            "Without effect: the column `headers` is written if the frame has it.", use="none"),
