@@ -102,7 +102,7 @@ def check(says: str, name: str, options: Mapping[str, str], notes: Callable[[Map
 
 
 def test_options_that_only_seglog_has_exist() -> None:
-    section = _PAGE.split("## What only seglog has\n")[1]
+    section = _PAGE.split("## Options that only seglog has\n")[1]
     named = [name.partition("=")[0] for name in re.findall(r"`([\w=]+)`", section)]
     assert len(named) > 10
     assert [name for name in named if name not in read_options.OPTIONS and name not in write_options.OPTIONS] == []
