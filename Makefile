@@ -20,7 +20,7 @@ help: ## list the targets
 demo: $(STAMP) ## the broker with a year of flights: produced, consumed by a group, asked by Spark; then three brokers, one of which dies under a stream
 	@$(BIN)/python -m demo
 
-test: $(STAMP) ## the tests that need no Kafka
+test: $(STAMP) ## every test that needs no Kafka
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --durations 15 -m "not interop and not everything"
 	@echo "left out: the tests that need a real Kafka (make interop) and long random runs (make test-long)"
 
@@ -34,25 +34,25 @@ check: $(STAMP) ## ruff, mypy --strict, layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-format: $(STAMP) ## let ruff put everything into shape
+format: $(STAMP) ## format the code with ruff
 	@$(BIN)/ruff check --fix-only -q .
 	@$(BIN)/ruff format -q .
 
 interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a JDK and mvn)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop and not everything"
 
-interop-all: $(STAMP) ## all runs of other people's clients, with seglog and with Kafka (half an hour; needs npm and go, too); writes the client matrix
+interop-all: $(STAMP) ## all runs of third-party clients, with seglog and with Kafka (half an hour; also needs npm and go); writes the client matrix
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" --record-clients \
 		tests/interop/test_cl*
 
-ecosystem: $(STAMP) ## other people's products on one broker, on three, and on Kafka (an hour); writes the table of products
+ecosystem: $(STAMP) ## third-party products on one broker, on three, and on Kafka (an hour); writes the table of products
 	@$(BIN)/python -m pytest -q --durations 10 -m interop --record-ecosystem tests/ecosystem
 	@$(BIN)/python -m docs_site --write
 
-bench: $(STAMP) ## us beside Kafka, as ratios
+bench: $(STAMP) ## seglog against Kafka, as ratios
 	@$(BIN)/python -m bench
 
-golden: $(STAMP) ## write the golden directories anew, with real Kafka
+golden: $(STAMP) ## rewrite the golden directories with a real Kafka
 	@$(BIN)/python -m tests.golden.make
 
 docs: $(DOCS) ## the documentation site, in build/site
@@ -60,16 +60,16 @@ docs: $(DOCS) ## the documentation site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
 	@echo "built build/site/index.html"
 
-dist: $(STAMP) ## build wheel and sdist, and try the wheel in a new environment of each supported Python that is here
+dist: $(STAMP) ## build wheel and sdist, and try the wheel in a new environment of each installed Python that is supported
 	@$(BIN)/python -m tests.dist
 
-lock: $(BIN)/python ## resolve the lock files anew: for work, for the documentation, for the image
+lock: $(BIN)/python ## resolve the lock files again: for work, for the documentation, for the image
 	@$(BIN)/pip install -q uv
 	@$(LOCK) --extra all --group dev -o requirements.lock
 	@$(LOCK) --group docs -c requirements.lock -o docs_site/requirements.lock
 	@$(LOCK) -c requirements.lock -o deploy/requirements.lock
 
-clean: ## remove what make made
+clean: ## remove everything that make built
 	rm -rf $(VENV) .cache build dist demo-out
 
 $(BIN)/python:

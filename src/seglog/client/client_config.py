@@ -348,7 +348,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "ssl.engine.factory.class": f"{_JAVA_CODE}; set ssl.truststore.* and ssl.keystore.*",
     "ssl.provider": f"{_JAVA_CODE}; TLS is OpenSSL's",
     "transaction.two.phase.commit.enable": "two-phase commit is not supported",
-    "transactional.id": "each job has transactional ids of its own",
+    "transactional.id": "each job chooses its own transactional ids",
     "value.deserializer": _BYTES,
     "value.serializer": _BYTES,
 }
