@@ -33,7 +33,7 @@ def test_every_api_in_every_version_is_answered(wire: Wire) -> None:
 FEATURES = Features({"a": (0, 2), "b.version": (1, 1)}, {"b.version": 1, "c": 7}, 5)
 
 
-def test_what_is_served_is_what_is_said(wire: Wire) -> None:
+def test_api_versions_lists_exactly_the_served_versions(wire: Wire) -> None:
     answer = wire.ask(ApiKey.API_VERSIONS, client_software_name="test", client_software_version="1.0")
     assert {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys} == {
         key: (api.low, api.high) for key, api in APIS.items()
@@ -72,7 +72,7 @@ def test_each_listener_tells_its_own_address(start: Callable[..., RunningNode]) 
         {"advertised.listeners": "OTHER://host:1"},
     ],
 )
-def test_what_cannot_be_kept_is_refused_at_the_start(settings: dict[str, str], tmp_path: Path) -> None:
+def test_impossible_settings_are_refused_at_startup(settings: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError):
         RunningNode(tmp_path, settings)
 

@@ -103,7 +103,7 @@ def partitions(response: FetchResponse) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("is_full", [True, False])
-def test_what_comes_before_the_wait_begins_is_not_waited_for(asking: Asking, is_full: bool) -> None:
+def test_records_appended_before_the_wait_begins_are_returned_at_once(asking: Asking, is_full: bool) -> None:
     """The answer is looked for when the request comes, the wait begins a turn of the loop later. What the answer names
     already, for its high watermark only, counts as well."""
     (replica,) = asking.lead(1)
@@ -130,7 +130,7 @@ def test_few_bytes_are_not_enough_whenever_they_come(asking: Asking) -> None:
     assert partitions(asking.answered(answer))[0] > 5_000
 
 
-def test_who_asks_for_a_partition_no_more_is_behind_when_it_grows(asking: Asking) -> None:
+def test_follower_that_forgets_a_partition_leaves_its_isr(asking: Asking) -> None:
     """That the same broker still asks for others says nothing of it: else acks=all would wait for it for ever."""
     replica, _ = asking.lead(2)
     asking.ask({0: 0, 1: 0})

@@ -111,7 +111,7 @@ PRODUCE_HEAD = struct.pack(">hhih", ApiKey.PRODUCE, 9, 1, -1)
     ],
 )
 @pytest.mark.usefixtures("unharmed")
-def test_what_is_no_request_ends_its_connection(served: ServedBroker, sent: bytes) -> None:
+def test_malformed_request_closes_its_connection(served: ServedBroker, sent: bytes) -> None:
     with served.connect() as connection:
         try:
             connection.sendall(sent)

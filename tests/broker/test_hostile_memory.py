@@ -81,7 +81,7 @@ def test_large_requests_that_are_announced_and_not_sent_take_no_memory(served: S
     served.check_quiet()
 
 
-def test_who_announces_and_sends_nothing_is_in_front_of_no_other_client(served: ServedBroker) -> None:
+def test_announced_but_unsent_requests_do_not_delay_other_clients(served: ServedBroker) -> None:
     with ExitStack() as stack, Wire(served.bootstrap) as wire:
         for _ in range(20):
             stack.enter_context(closing(announce(served, 50)))

@@ -189,7 +189,7 @@ def test_signals_while_a_broker_starts_and_stops(served: BrokerProcess) -> None:
         assert all(not report.scanned for report in opened.reports.values())
 
 
-def test_whoever_asks_again_and_again_for_its_end_changes_nothing(served: BrokerProcess) -> None:
+def test_repeated_sigterm_still_stops_cleanly(served: BrokerProcess) -> None:
     """Also when it has closed its directory and has not quite ended."""
     while served.process.poll() is None:  # without a pause: any moment may be the wrong one
         served.process.send_signal(signal.SIGTERM)

@@ -63,7 +63,7 @@ def produce(running: RunningNode, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-def test_what_clients_did_is_told(running: RunningNode) -> None:
+def test_metrics_count_produce_fetch_and_commits(running: RunningNode) -> None:
     produce(running, 100)
     consumer = Consumer(
         {"log_level": 0, "bootstrap.servers": running.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
@@ -235,7 +235,7 @@ def test_serve_has_an_option_for_it(tmp_path: Path) -> None:
         broker.stop()
 
 
-def test_what_is_documented_is_what_is_told(running: RunningNode) -> None:
+def test_documented_metrics_are_exactly_those_exported(running: RunningNode) -> None:
     """Names of the table in docs/metrics.md; a shortened one stands for its forerunner with another end."""
     documented = set()
     text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()

@@ -221,7 +221,7 @@ class StoreContract(ABC):
 
         self.run(tmp_path, work)
 
-    def test_of_many_who_change_at_once_each_counts_once(self, tmp_path: Path) -> None:
+    def test_concurrent_compare_and_sets_are_each_applied_once(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             await one.commit([Change(name, b"0", MISSING) for name in ("count", "same")])
 
@@ -242,7 +242,7 @@ class StoreContract(ABC):
 
     # Sessions
 
-    def test_what_a_session_made_goes_with_it(self, tmp_path: Path) -> None:
+    def test_values_of_a_session_are_removed_when_it_ends(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             gone = asyncio.Event()
             session = await one.session(60_000, lambda: None)

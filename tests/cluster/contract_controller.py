@@ -98,9 +98,7 @@ class ControllerContract(ABC):
 
         self.run(tmp_path, work)
 
-    def test_the_one_who_was_the_controller_and_does_not_know_that_it_is_over_writes_nothing(
-        self, tmp_path: Path
-    ) -> None:
+    def test_deposed_controller_with_a_write_in_flight_is_fenced(self, tmp_path: Path) -> None:
         """It stalls with a write in flight, which only the controller's epoch fences."""
 
         async def work(made: list[Faulty]) -> None:

@@ -117,7 +117,9 @@ def test_everything_is_seen_and_told(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_what_cannot_be_read_is_said_once_and_left_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_values_are_logged_once_and_do_not_change_the_view(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work(_: Faulty, other: SqliteStore, view: ClusterView) -> None:
         name = partition_name(ID, 0)
         await other.create(name, encode(state(3)))
@@ -141,7 +143,7 @@ def test_what_cannot_be_read_is_said_once_and_left_as_it_was(tmp_path: Path, cap
     run(tmp_path, work)
 
 
-def test_what_is_noted_is_seen_at_once_and_nothing_older_after_it(tmp_path: Path) -> None:
+def test_noted_state_is_visible_at_once_and_older_reads_are_ignored(tmp_path: Path) -> None:
     """The answer to an earlier read arrives later."""
 
     async def work(store: Faulty, other: SqliteStore, view: ClusterView) -> None:

@@ -36,7 +36,7 @@ class TestController(ControllerContract):
     def address(self, path: Path) -> str:
         return f"sqlite:{path / 'store'}"
 
-    def test_the_next_one_takes_the_office(self, tmp_path: Path) -> None:
+    def test_next_controller_takes_over_when_the_session_ends(self, tmp_path: Path) -> None:
         async def work(made: list[Faulty]) -> None:
             parties = await joined(made)
             await make_topic(made[2].store, "t", [[1, 2, 3]] * 3)
@@ -162,7 +162,7 @@ class TestController(ControllerContract):
 
         self.run(tmp_path, work, 3)
 
-    def test_who_is_in_doubt_decides_nothing(self, tmp_path: Path) -> None:
+    def test_controller_in_doubt_decides_nothing(self, tmp_path: Path) -> None:
         """Another process holds the write lock for more than two thirds of the session's time, and releases it."""
 
         async def work(made: list[Faulty]) -> None:
@@ -221,7 +221,7 @@ class TestController(ControllerContract):
 
         self.run(tmp_path, work)
 
-    def test_nobody_leads_until_someone_comes_back(self, tmp_path: Path) -> None:
+    def test_partition_has_no_leader_until_its_only_replica_returns(self, tmp_path: Path) -> None:
         async def work(made: list[Faulty]) -> None:
             parties = await joined(made)
             await make_topic(made[1].store, "t", [[2]])

@@ -67,7 +67,7 @@ def test_a_leader_that_comes_back_at_once_is_another_one() -> None:
     assert settled(WHOLE, brokers) == replace(WHOLE, leader=2, leader_epoch=6, isr=(M2, M3), left=(M1,))
 
 
-def test_who_leaves_while_nothing_can_be_committed_stays_eligible() -> None:
+def test_replica_that_leaves_a_too_small_isr_stays_eligible() -> None:
     alone = settled(replace(WHOLE, isr=(M1, M2)), there(broker(1), broker(3)))
     assert alone == replace(WHOLE, isr=(M1,), elr=(M2,))
     nobody = settled(alone, there(broker(3)))
@@ -77,7 +77,7 @@ def test_who_leaves_while_nothing_can_be_committed_stays_eligible() -> None:
     )
 
 
-def test_who_has_lost_something_is_not_eligible() -> None:
+def test_replica_that_lost_data_is_not_eligible() -> None:
     nobody = replace(WHOLE, leader=NO_LEADER, isr=(), elr=(M1, M2))
     lost = broker(1, epoch=9, kept_since=9)
     waiting = settled(nobody, there(lost, broker(3)))

@@ -179,7 +179,7 @@ def test_what_an_earlier_store_had_is_taken_over_once() -> None:
     assert asked == ["former"]
 
 
-def test_what_a_backing_keeps_is_read_from_it_and_changed_in_it() -> None:
+def test_values_of_the_backing_are_read_from_and_written_to_it() -> None:
     fs, shelf = MemoryFs(), Shelf()
 
     async def work() -> None:

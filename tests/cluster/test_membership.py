@@ -204,7 +204,7 @@ def test_another_broker_with_the_same_node_id_is_refused(tmp_path: Path) -> None
     run(tmp_path, work)
 
 
-def test_whose_disk_was_replaced_waits_for_the_end_of_its_old_session(tmp_path: Path) -> None:
+def test_broker_with_replaced_disk_waits_for_its_old_session_to_end(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
         old, new = ClusterMember(made[0], 1, directories=("a",)), ClusterMember(made[1], 1, directories=("b",))
         await old.join()
@@ -244,7 +244,7 @@ def test_a_store_that_fails_for_longer_than_a_session_is_no_store(tmp_path: Path
     run(tmp_path, work)
 
 
-def test_what_an_earlier_life_had_on_its_way_changes_nothing(tmp_path: Path) -> None:
+def test_late_registration_of_a_killed_process_is_refused(tmp_path: Path) -> None:
     """The registration of a killed run arrives after that of the next run. Both replace an earlier one at the same
     version."""
 

@@ -179,9 +179,7 @@ def test_a_file_of_the_first_version_keeps_its_content(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_who_has_not_looked_for_long_is_told_that_anything_may_have_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watcher_that_missed_too_much_is_told_to_reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seglog.cluster.sqlite_file.MAX_DELETED", 100)
     one, other = SqliteFile(str(tmp_path / "store")), SqliteFile(str(tmp_path / "store"))
     one.connect()
@@ -247,7 +245,7 @@ def test_a_lease_that_cannot_be_renewed_is_in_doubt(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_nobody_is_silent_while_nobody_could_have_said_anything(tmp_path: Path) -> None:
+def test_time_while_file_was_unavailable_does_not_end_leases(tmp_path: Path) -> None:
     """A file that was locked, or whose disk was full, ends no leases when it is back; later silence does."""
     file = SqliteFile(str(tmp_path / "store"))
     file.connect()

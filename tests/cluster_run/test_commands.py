@@ -145,7 +145,7 @@ def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(memory: Path
         wait_until(lambda: all(map(is_gone, again.pids.values())), "the brokers to follow who has started them")
 
 
-def test_who_asks_for_its_end_again_and_again_does_not_wait_and_leaves_nobody(memory: Path) -> None:
+def test_repeated_sigterm_ends_cluster_up_and_all_its_brokers(memory: Path) -> None:
     with up(memory / "cluster") as cluster:
         while cluster.process.poll() is None:
             cluster.process.send_signal(signal.SIGTERM)
@@ -153,7 +153,7 @@ def test_who_asks_for_its_end_again_and_again_does_not_wait_and_leaves_nobody(me
         assert all(map(is_gone, cluster.pids.values()))
 
 
-def test_what_a_cluster_cannot_be_started_with_is_one_line(tmp_path: Path) -> None:
+def test_invalid_arguments_of_cluster_up_give_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(
         json.dumps({"form": 1, "store": "sqlite:/elsewhere", "nodes": {"1": "127.0.0.1:1", "2": "127.0.0.1:2"}})
     )

@@ -38,12 +38,12 @@ def test_nothing_is_lost_in_a_storm(tmp_path: Path) -> None:
 
 @pytest.mark.interop
 @pytest.mark.timeout(400)
-def test_nor_with_zookeeper(tmp_path: Path) -> None:
+def test_nothing_is_lost_in_a_storm_on_zookeeper(tmp_path: Path) -> None:
     weather(Storm(seed=8, seconds=15, servers=1), tmp_path)
 
 
 @pytest.mark.interop
 @pytest.mark.everything
 @pytest.mark.timeout(3600)
-def test_nor_where_zookeepers_are_killed_too(tmp_path: Path) -> None:
+def test_nothing_is_lost_when_zookeeper_servers_are_killed_too(tmp_path: Path) -> None:
     weather(Storm(seed=9, seconds=HALF_AN_HOUR, brokers=5, servers=3, pace=0.1), tmp_path)

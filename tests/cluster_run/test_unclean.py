@@ -31,7 +31,7 @@ def allow_unclean(cluster: SeglogCluster, topic: str) -> None:
         done.result(30)
 
 
-def test_without_the_last_who_has_everything_a_partition_waits_unless_it_may_lose(memory: Path) -> None:
+def test_partition_waits_for_last_complete_replica_unless_unclean_election_is_allowed(memory: Path) -> None:
     with SeglogCluster(memory / "cluster", settings=SETTINGS) as cluster:
         where = cluster.bootstrap
         create_topics(where, *(NewTopic(topic, 1, replica_assignment=[[1, 2, 3]]) for topic in TOPICS))

@@ -50,7 +50,7 @@ def test_two_members_share(driver: ShardDriver) -> None:
     assert driver.heartbeat(follower.member_id, 1) is ErrorCode.NONE
 
 
-def test_what_is_written_of_a_group(driver: ShardDriver) -> None:
+def test_group_metadata_records_of_a_group_lifetime(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     driver.leave(member)
     values = [value for key, value in driver.log if key == GroupMetadataKey(GROUP)]
@@ -213,7 +213,7 @@ def test_joining_again_while_assignments_are_made(driver: ShardDriver) -> None:
     assert driver.group.state is GroupState.PREPARING
 
 
-def test_who_does_not_join_again_is_out(driver: ShardDriver) -> None:
+def test_member_that_does_not_rejoin_is_removed(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     again = driver.start_join(leader)
     for _ in range(REBALANCE // 5000):
@@ -253,7 +253,7 @@ def test_a_session_that_ends(driver: ShardDriver) -> None:
     assert driver.heartbeat(leader, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_nobody_is_out_while_it_waits(driver: ShardDriver) -> None:
+def test_member_waiting_in_join_group_is_not_removed(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     again = driver.start_join(leader)
     for _ in range(REBALANCE // 5000 - 1):
@@ -275,7 +275,7 @@ def test_a_new_member_that_never_learns_its_id_is_out_after_five_minutes(driver:
     assert driver.joined(ticket).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_does_not_ask_for_its_assignment_is_out(driver: ShardDriver) -> None:
+def test_member_that_does_not_sync_is_removed(driver: ShardDriver) -> None:
     first, second = driver.join_twice(), driver.join_twice()
     driver.advance(2 * DELAY)
     leader, follower = driver.joined(first).member_id, driver.joined(second).member_id

@@ -301,7 +301,7 @@ def test_an_expiry_of_its_own_counts(driver: ShardDriver) -> None:
     assert expire(driver) == [OffsetCommitKey(GROUP, "t", 0), GroupMetadataKey(GROUP)]
 
 
-def test_what_a_transaction_is_about_to_commit_stays(driver: ShardDriver) -> None:
+def test_pending_transactional_offsets_do_not_expire(driver: ShardDriver) -> None:
     driver.commit()
     driver.shard.offsets.put(OffsetCommitKey(GROUP, "t", 0), OffsetAndMetadata(2, 0, "", WALL), 1, producer_id=7)
     driver.advance(RETENTION)

@@ -108,7 +108,7 @@ def check_logs(cluster: Coordinators) -> None:
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_what_is_promised_is_kept(block: int) -> None:
+def test_promises_hold_in_random_stories(block: int) -> None:
     count = 400 if is_long() else 4
     moved = 0
     for seed in range(block * count, (block + 1) * count):
@@ -149,7 +149,7 @@ async def stable(node: VirtualBroker) -> JoinGroupResult:
     return joined
 
 
-def test_who_does_not_lead_coordinates_nothing(cluster: Coordinators) -> None:
+def test_only_the_leader_of_the_partition_coordinates(cluster: Coordinators) -> None:
     cluster.wait(cluster.begin(cluster[1], groups(cluster[1]).commit(commit())))
     for number in (2, 3):
         other = groups(cluster[number])
@@ -168,7 +168,7 @@ def test_who_does_not_lead_coordinates_nothing(cluster: Coordinators) -> None:
     assert len(cluster.ends_at(cluster.brokers.values())) == 1
 
 
-def test_what_is_not_committed_is_told_to_nobody_and_may_be_gone(cluster: Coordinators) -> None:
+def test_uncommitted_offsets_are_never_returned_and_may_be_lost(cluster: Coordinators) -> None:
     old, new = cluster[1], cluster[2]
     cluster.wait(cluster.begin(old, groups(old).commit(commit(offset=5))))
     cluster.cut(2, 3)
@@ -195,7 +195,7 @@ def test_what_is_not_committed_is_told_to_nobody_and_may_be_gone(cluster: Coordi
     assert "h" not in groups(old).shard("h").groups
 
 
-def test_what_is_told_follows_the_high_watermark(cluster: Coordinators) -> None:
+def test_returned_offsets_follow_the_high_watermark(cluster: Coordinators) -> None:
     node = cluster[1]
     cluster.wait(cluster.begin(node, groups(node).commit(commit(offset=5))))
     cluster.cut(2, 3)
@@ -310,7 +310,7 @@ def test_too_few_replicas_refuse_before_anything_is_written(cluster: Coordinator
     assert offsets_of(node).log.log_end_offset == end
 
 
-def test_all_who_wait_are_sent_elsewhere(cluster: Coordinators) -> None:
+def test_waiting_members_get_not_coordinator_when_leadership_moves(cluster: Coordinators) -> None:
     node = cluster[1]
     task = cluster.begin(node, stable(node))
     cluster.wait(task)

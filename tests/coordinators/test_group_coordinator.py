@@ -155,7 +155,7 @@ def test_a_start_finds_groups_members_and_offsets() -> None:
     coordinated.run(after)
 
 
-def test_what_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_records_are_skipped_on_load(caplog: pytest.LogCaptureFixture) -> None:
     coordinated = RunningCoordinator()
 
     async def before(coordinator: GroupCoordinator) -> None:
@@ -268,7 +268,7 @@ def test_answers_wait_for_the_high_watermark() -> None:
     coordinated.run(act)
 
 
-def test_what_is_not_committed_in_time_is_refused() -> None:
+def test_commit_that_is_not_replicated_in_time_is_refused() -> None:
     coordinated = RunningCoordinator(hw_follows_end=False)
 
     async def act(coordinator: GroupCoordinator) -> None:
@@ -314,7 +314,7 @@ def test_sessions_end_by_the_clock() -> None:
     coordinated.run(act)
 
 
-def test_old_offsets_go_by_themselves() -> None:
+def test_expired_offsets_are_removed_in_the_background() -> None:
     settings = SETTINGS._replace(offsets_retention_minutes=0, offsets_retention_check_interval_ms=10)
     coordinated = RunningCoordinator(settings=settings)
 

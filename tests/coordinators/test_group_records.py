@@ -262,7 +262,7 @@ def cut(data: bytes) -> Iterator[bytes]:
 
 
 @given(ENTRIES)
-def test_what_ends_too_soon_is_refused(entry: GroupRecord) -> None:
+def test_truncated_records_are_refused(entry: GroupRecord) -> None:
     case()
     key, value = encode(entry)
     for short in cut(key):

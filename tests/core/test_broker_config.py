@@ -141,7 +141,7 @@ transaction.partition.verification.enable unclean.leader.election.enable
 the keys of classic groups and of their offsets."""
 
 
-def test_what_may_change_is_what_may_in_kafka() -> None:
+def test_dynamic_keys_are_those_of_kafka() -> None:
     static = {"listeners", "listener.security.protocol.map"}
     assert (BROKER_KEYS.keys() & DYNAMIC_IN_KAFKA.split()) - static == DYNAMIC_KEYS
 
@@ -226,7 +226,7 @@ def test_what_cannot_be_is_refused(given: dict[str, str]) -> None:
         BrokerConfig.from_mapping(given)
 
 
-def test_there_may_be_several_directories_and_a_node_that_is_alone_has_one() -> None:
+def test_data_dirs_may_be_several_but_data_dir_must_be_one() -> None:
     assert BrokerConfig.from_mapping({"log.dirs": " /a, /b,", "log.dir": "/c"}).data_dirs == ("/a", "/b")
     config = BrokerConfig.from_mapping({"log.dir": "/c"})
     assert (config.data_dirs, config.data_dir) == (("/c",), "/c")

@@ -214,7 +214,7 @@ def _standing(line: str) -> tuple[str, set[str]]:
     return words["Partition"], set(words["Isr"].split(","))
 
 
-def test_who_is_near_is_read(cluster: Cluster, topic_name: str) -> None:
+def test_consumer_fetches_from_replica_in_its_rack(cluster: Cluster, topic_name: str) -> None:
     """KIP-392: a consumer that says in which rack it is reads from the replica there."""
     if cluster.kind == "kafka":  # its counters are told by JMX only
         return

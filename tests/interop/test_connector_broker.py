@@ -61,7 +61,7 @@ _ERRORS: Final = ("no such topic", "a start above the end", "a start that is del
 
 
 @pytest.mark.parametrize("case", _ERRORS)
-def test_its_errors(ours: World, case: str) -> None:
+def test_errors_mean_the_same_against_our_broker(ours: World, case: str) -> None:
     chosen, kafka, seglog = REFUSED[case]
     for source, message in (("kafka", kafka), *((one, seglog) for one in OURS)):
         with pytest.raises(Exception, match=rf"(?s){message}"):

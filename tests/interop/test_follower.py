@@ -186,7 +186,9 @@ class _Me(NamedTuple):
     me: Member | None
 
 
-def test_its_log_becomes_ours(kafka: KafkaNode, wire: Wire, topic: Topic, tmp_path: Path) -> None:
+def test_follower_copies_kafkas_log_over_a_diverged_or_trimmed_one(
+    kafka: KafkaNode, wire: Wire, topic: Topic, tmp_path: Path
+) -> None:
     """From a start with another history; and when Kafka has deleted what we were about to ask for."""
     key = TopicPartition(topic.name, 0)
     leader = BrokerRegistration(node_id=1, epoch=0, kept_since=0, listeners={"BROKERS": kafka.bootstrap})

@@ -63,7 +63,7 @@ def clean(partition: Path) -> None:
 
 
 @pytest.mark.parametrize("act", [append, expire, truncate, clean])
-def test_what_kafka_does_to_segments_is_no_damage(logs: Path, act: Callable[[Path], None]) -> None:
+def test_segments_changed_by_kafka_are_not_damage(logs: Path, act: Callable[[Path], None]) -> None:
     partition = logs / "t-0"
     (logs / ".kafka_cleanshutdown").unlink()  # we were killed; and the checkpoints are older than what Kafka did
     (logs / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")

@@ -143,7 +143,9 @@ def _commit_behind_all(both: Both, tag: str, topic: str) -> None:
     assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [0]
 
 
-def test_what_groups_leave_behind(both: Both, kafka: KafkaNode, ours: RunningNode, tag: str, group_topic: str) -> None:
+def test_group_records_equal_kafkas(
+    both: Both, kafka: KafkaNode, ours: RunningNode, tag: str, group_topic: str
+) -> None:
     """The records of commits and of groups, as Kafka's own decoder prints them."""
     groups: list[str] = []
     for seed in range(1000, 1003):

@@ -179,7 +179,7 @@ def test_half_a_request_is_not_waited_for_for_ever(run: Run, sent: bytes) -> Non
     run(act)
 
 
-def test_time_in_which_nobody_looked_is_not_taken_from_clients(run: Run) -> None:
+def test_time_while_broker_was_suspended_does_not_count_as_idle(run: Run) -> None:
     """A broker that was suspended in the middle of a frame does not read all waiting bytes at once."""
     stopped = 0.0
 
@@ -333,7 +333,7 @@ def test_a_client_is_gone_though_nothing_can_be_read_from_it(run: Run) -> None:
     run(act)
 
 
-def test_who_waits_for_an_answer_is_not_idle(run: Run) -> None:
+def test_client_waiting_for_a_response_is_not_idle(run: Run) -> None:
     async def act() -> None:
         gate = asyncio.Event()
 

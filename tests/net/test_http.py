@@ -81,7 +81,7 @@ def test_by_a_stock_client(method: str, path: str, expected: tuple[int, bytes, s
         (b"GET /\xff\xff HTTP/1.1\r\n\r\n", b"404"),
     ],
 )
-def test_what_is_no_request_is_told_so_once(data: bytes, status: bytes) -> None:
+def test_malformed_request_gets_one_error_response(data: bytes, status: bytes) -> None:
     async def main() -> None:
         async with serving() as listener:
             answer = await exchange(listener, data)
@@ -105,7 +105,7 @@ def test_a_request_may_come_in_pieces() -> None:
     asyncio.run(main())
 
 
-def test_who_sends_or_reads_too_slowly_is_cut_off() -> None:
+def test_slow_sender_or_reader_is_disconnected() -> None:
     async def main() -> None:
         async with serving(seconds=0.05) as listener:
             assert await exchange(listener, b"GET /a HTT") == b""

@@ -133,7 +133,7 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_is_no_answer_ends_it(run: Run, name: str) -> None:
+def test_malformed_response_closes_the_connection(run: Run, name: str) -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _, _, correlation_id, _ = await request(reader)
         writer.write(HOSTILE[name](correlation_id))
@@ -219,7 +219,7 @@ def test_a_shorter_patience_counts_though_a_longer_one_was_first(run: Run) -> No
     run(act)
 
 
-def test_who_gives_up_keeps_his_place_in_the_line(run: Run) -> None:
+def test_cancelled_request_does_not_shift_later_responses(run: Run) -> None:
     async def act() -> None:
         async with linked(echo) as link:
             one = asyncio.ensure_future(link.ask(ApiKey.FETCH, 17, b"one", timeout=10))
@@ -231,7 +231,7 @@ def test_who_gives_up_keeps_his_place_in_the_line(run: Run) -> None:
     run(act)
 
 
-def test_nobody_listens(run: Run) -> None:
+def test_connection_refused_raises_os_error(run: Run) -> None:
     async def act() -> None:
         with socket.socket() as bound:  # it does not listen, and nobody else can
             bound.bind(("127.0.0.1", 0))

@@ -48,7 +48,7 @@ def test_a_client_that_is_refused_leaves_a_line(
     assert line.startswith(f"Connection from 127.0.0.1 to PLAINTEXT refused: {why}")
 
 
-def test_the_next_line_of_an_address_counts_what_was_not_said(lines: Callable[[], list[str]]) -> None:
+def test_next_log_line_of_an_address_counts_suppressed_refusals(lines: Callable[[], list[str]]) -> None:
     now = [0.0]
     refusals = Refusals(lambda: now[0])
     for at, address in ((0.0, "a"), (1.0, "a"), (SECONDS - 1, "a"), (SECONDS - 1, "b"), (SECONDS, "a")):

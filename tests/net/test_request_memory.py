@@ -103,7 +103,7 @@ def test_silent_requests_end_so_that_another_has_their_memory(run: Run, caplog: 
     assert "while other requests waited for memory (queued.max.request.bytes)" in caplog.text
 
 
-def test_memory_of_who_goes_is_given_to_the_next(run: Run) -> None:
+def test_memory_of_a_closed_connection_goes_to_the_next_request(run: Run) -> None:
     async def act() -> None:
         async with serving(echo, in_flight=BUDGET) as served:
             clients = [await served.connect() for _ in range(6)]
@@ -179,7 +179,7 @@ class Sender:
         self.finish()
 
 
-def test_whatever_comes_the_budget_is_exceeded_by_one_request_and_every_sender_ends() -> None:
+def test_budget_is_exceeded_by_at_most_one_request_and_every_sender_finishes() -> None:
     largest = 100
 
     async def run(rng: Random) -> None:

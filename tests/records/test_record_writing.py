@@ -61,7 +61,7 @@ def test_buffers_whose_length_counts_no_bytes() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["text", 5, [1]])
-def test_what_is_no_buffer(wrong: Any) -> None:
+def test_values_that_are_not_bytes_raise_type_error(wrong: Any) -> None:
     for record in (NewRecord(wrong), NewRecord(b"", key=wrong), NewRecord(b"", headers=(("h", wrong),))):
         with pytest.raises(TypeError, match="bytes-like object is required"):
             encode_batch([record])

@@ -63,7 +63,7 @@ def test_a_session_that_is_forgotten_begins_anew(pair: Pair) -> None:
     assert [one.session_epoch for one in pair.leader.requests].count(0) >= 3
 
 
-def test_what_is_unfollowed_is_forgotten(pair: Pair) -> None:
+def test_unfollowed_partition_is_dropped_from_the_fetch_session(pair: Pair) -> None:
     topic = pair.led("t", 2)
     leaders, followers = topic.leaders, topic.followers
     for one in leaders:
@@ -166,7 +166,7 @@ def test_no_news_is_news_for_a_new_question(pair: Pair) -> None:
     assert len(pair.leader.requests) <= count + 1
 
 
-def test_what_was_not_taken_is_asked_for_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_discarded_records_are_fetched_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The partition was unfollowed while its records were in flight, and is followed again before the next request."""
     topic, other = pair.make("t"), pair.make("other")
     (follower,) = topic.followers
@@ -201,7 +201,7 @@ def test_records_that_are_deleted_go_here_too(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", [{"replica.fetch.wait.max.ms": "400"}], indirect=True)
-def test_who_is_followed_anew_does_not_wait_for_the_long_poll(pair: Pair) -> None:
+def test_newly_followed_partition_does_not_wait_for_the_long_poll(pair: Pair) -> None:
     new = pair.make("u")
     topic = pair.led("t", 2)
     pair.until(lambda: any(one.max_wait > 50 for one in pair.leader.requests))

@@ -108,9 +108,7 @@ def test_a_leader_that_comes_and_goes(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("what", ["serve_replica", "take"])
-def test_what_nobody_has_foreseen_of_one_partition_is_that_partitions_alone(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_unforeseen_error_affects_only_its_partition(pair: Pair, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     topic = pair.make("t", 3)
     real = getattr(Replica, what)
 

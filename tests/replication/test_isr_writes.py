@@ -102,7 +102,7 @@ def test_a_new_partition_takes_no_record_before_the_store_has_confirmed_that_it_
     run(tmp_path, act)
 
 
-def test_what_the_controller_has_written_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+def test_isr_write_keeps_a_concurrent_change_by_the_controller(tmp_path: Path) -> None:
     """The leader proposes another ISR, and sees in the same turn of the loop a state that was written before."""
 
     async def act(node: Node, topic_id: UUID) -> None:
@@ -119,7 +119,7 @@ def test_what_the_controller_has_written_meanwhile_is_not_written_over(tmp_path:
     run(tmp_path, act)
 
 
-def test_what_was_not_written_after_all_is_proposed_again_for_a_quiet_partition(tmp_path: Path) -> None:
+def test_lost_isr_write_is_proposed_again_without_another_fetch(tmp_path: Path) -> None:
     """Its follower has everything, and sends no further fetch."""
 
     async def act(node: Node, topic_id: UUID) -> None:
@@ -130,7 +130,7 @@ def test_what_was_not_written_after_all_is_proposed_again_for_a_quiet_partition(
     run(tmp_path, act)
 
 
-def test_who_asked_before_its_registration_was_seen_joins_when_it_is(tmp_path: Path) -> None:
+def test_follower_joins_once_its_registration_is_seen(tmp_path: Path) -> None:
     """The follower has everything, and sends no further fetch."""
 
     async def act(node: Node, topic_id: UUID) -> None:

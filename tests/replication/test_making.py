@@ -53,9 +53,7 @@ def test_a_partition_without_files_is_made_when_there_are_some(tmp_path: Path, m
     run(tmp_path, act)
 
 
-def test_what_could_not_be_had_and_went_elsewhere_is_not_told_of_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_replicas_are_unreported_once_moved_or_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(node: Node, told: list[tuple[str, ...]]) -> None:
         monkeypatch.setattr(descriptors, "free_descriptors", lambda: NONE_LEFT)
         topic_id = await node.create("t", [[1], [1]])

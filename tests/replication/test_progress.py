@@ -63,7 +63,7 @@ def test_it_waits_for_who_keeps_up_and_is_about_to_join() -> None:
     assert progress.high_watermark(90, 120, stopping, 10) == 120
 
 
-def test_whose_disk_has_failed_does_not_join_whatever_it_asked_before() -> None:
+def test_replica_on_a_failed_disk_does_not_join_the_isr() -> None:
     progress = leading(replace(STATE, isr=(M1, M2), min_insync=1))
     fetched(progress, 2, 120, 120, 10)
     fetched(progress, 3, 105, 120, 10)
@@ -98,7 +98,7 @@ def test_both_forms_of_the_isr_count_while_a_change_is_on_its_way() -> None:
     assert progress.version == 8
 
 
-def test_who_is_behind_for_too_long_is_out() -> None:
+def test_lagging_follower_leaves_the_isr() -> None:
     progress = leading()
     fetched(progress, 2, 120, 120, 900)
     fetched(progress, 3, 110, 120, 900)
@@ -108,7 +108,7 @@ def test_who_is_behind_for_too_long_is_out() -> None:
     assert shrunk == replace(STATE, isr=(M1, M2))
 
 
-def test_who_was_at_the_end_of_its_time_keeps_up() -> None:
+def test_follower_that_reaches_the_end_of_its_last_fetch_is_caught_up() -> None:
     """It never reaches the end of a growing log, but always where that was at its last fetch."""
     progress = leading()
     for step in range(5):
@@ -119,7 +119,7 @@ def test_who_was_at_the_end_of_its_time_keeps_up() -> None:
     assert progress.propose(100, 160, BROKERS, 2_201) is not None
 
 
-def test_who_may_join() -> None:
+def test_conditions_for_joining_the_isr() -> None:
     progress = leading(replace(STATE, isr=(M1,), elr=(M2,)))
     fetched(progress, 2, 99, 120, 10)
     assert progress.propose(90, 120, BROKERS, 10) is None  # not yet at the start of the epoch

@@ -74,7 +74,7 @@ def isr_writes(node: Node) -> int:
     return sum(any(step.name.startswith("partitions/") for step in steps) for steps in node.faulty.commits)
 
 
-def test_what_it_leads_no_more_is_not_written_while_others_are_made(
+def test_deposed_leader_refuses_appends_while_replicas_are_being_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The partition moves to another broker. Removing its log takes time, and it may even come back before."""
@@ -170,9 +170,7 @@ def test_a_replica_that_an_accepted_older_store_does_not_name_is_kept(tmp_path: 
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_the_store_does_not_know_is_kept_and_taken_back_when_it_is_named_again(
-    tmp_path: Path, restarts: bool
-) -> None:
+def test_stray_is_kept_and_restored_when_the_store_names_it_again(tmp_path: Path, restarts: bool) -> None:
     """An older copy of the store knows fewer topics: the others must not be deleted, at a start or later."""
 
     async def act(first: Node) -> None:
@@ -219,7 +217,7 @@ def test_a_topic_that_is_deleted_while_its_broker_runs_leaves_nothing(tmp_path: 
 
 
 @pytest.mark.parametrize("what", ["topic", "partition", "damaged"])
-def test_what_cannot_be_read_or_served_is_not_taken_for_given_away(tmp_path: Path, what: str) -> None:
+def test_unreadable_state_or_damaged_log_does_not_delete_the_replica(tmp_path: Path, what: str) -> None:
     """A later seglog wrote the value; or the log is damaged, and may be the only one."""
 
     async def act(one: Node, two: Node) -> None:
@@ -315,7 +313,7 @@ def test_an_isr_of_which_nobody_knows_whether_it_is_written_counts(
     run(tmp_path, act, 2)
 
 
-def test_whose_disk_has_failed_is_not_taken_back_into_the_isr(tmp_path: Path) -> None:
+def test_leader_does_not_readmit_replica_on_a_failed_disk(tmp_path: Path) -> None:
     """Although it has everything and fetches: the controller would remove it again and again."""
 
     async def act(one: Node, two: Node) -> None:

@@ -133,5 +133,5 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_copy_is_put_back_nothing_is_deleted_that_was_not_named(tmp_path: Path, seed: int) -> None:
+def test_restoring_an_older_store_deletes_only_named_replicas(tmp_path: Path, seed: int) -> None:
     asyncio.run(Story(tmp_path, seed).run())

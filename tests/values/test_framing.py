@@ -46,7 +46,7 @@ def _found(values: list[bytes | None], frames: Frames) -> list[Any]:
 @given(
     st.lists(st.none() | st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=9))), st.sampled_from(list(ID_BYTES))
 )
-def test_what_frame_makes_is_taken_off(rows: list[tuple[int, bytes] | None], framing: str) -> None:
+def test_unframing_reverses_framing(rows: list[tuple[int, bytes] | None], framing: str) -> None:
     values = [
         None if row is None else frame(pa.array([row[1]], pa.binary()), framing, row[0])[0].as_py() for row in rows
     ]

@@ -140,7 +140,7 @@ def test_as_many_replicas_as_wanted_and_possible(
     run(tmp_path, work, brokers=brokers, config=FOUR | config)
 
 
-def test_nobody_may_have_a_replica(tmp_path: Path) -> None:
+def test_offsets_topic_is_not_created_without_an_eligible_broker(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         async with groups(desk) as coordinator:
             assert await find(desk) == NOBODY

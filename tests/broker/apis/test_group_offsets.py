@@ -33,7 +33,7 @@ def test_a_client_commits(asker: GroupClient, version: int) -> None:
     assert asker.commit(version, topics=[{**asker.named(version), "partitions": partitions}]) == 12
 
 
-def test_who_may_commit(asker: GroupClient) -> None:
+def test_commit_checks_member_and_generation(asker: GroupClient) -> None:
     assert asker.commit(8, generation_id_or_member_epoch=1, member_id="m") == 22
     assert asker.commit(9, generation_id_or_member_epoch=1, member_id="m") == 69
     member = asker.joined().member_id

@@ -25,7 +25,7 @@ def test_the_coordinator_of_a_group(wire: Wire, broker: RunningNode, group: str,
 
 
 @pytest.mark.parametrize(("kind", "version", "code"), [(2, 6, 42), (9, 6, 42)])
-def test_what_is_no_group_has_no_coordinator(wire: Wire, kind: int, version: int, code: int) -> None:
+def test_find_coordinator_refuses_other_key_types(wire: Wire, kind: int, version: int, code: int) -> None:
     keys = {"key": "x"} if version < 4 else {"coordinator_keys": ["x"]}
     answer = wire.ask(ApiKey.FIND_COORDINATOR, version, key_type=kind, **keys)
     found = answer if version < 4 else answer.coordinators[0]

@@ -56,7 +56,7 @@ def test_a_time_is_unknown_before_its_version(wire: Wire, topic: str, timestamp:
     assert ask(wire, topic, timestamp, since - 1)[0] == 35
 
 
-def test_what_is_not_there_is_an_error_of_its_own(wire: Wire, topic: str) -> None:
+def test_unknown_topic_and_partition_get_error_3(wire: Wire, topic: str) -> None:
     assert ask(wire, topic, -1, partition=7) == (3, -1, -1)
     assert ask(wire, "no-such-topic", -1) == (3, -1, -1)
 

@@ -35,7 +35,7 @@ def test_none_leaves_it(mark: GroupMark) -> None:
     assert mark.change(lambda _: None) == mark.read() == MarkValue(1, "one")
 
 
-def test_one_that_another_overtakes_changes_nothing(mark: GroupMark) -> None:
+def test_overtaken_change_is_fenced(mark: GroupMark) -> None:
     def overtaken(_: MarkValue | None) -> MarkValue:
         mark.change(lambda _: MarkValue(2, "other"))
         return MarkValue(1, "mine")

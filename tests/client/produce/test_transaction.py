@@ -72,7 +72,7 @@ def test_nothing_of_an_aborted_one_is_seen(broker: Broker, cluster: ClusterConne
 
 
 @pytest.mark.parametrize("effect", ["lose", "coordinator"])
-def test_to_end_it_again_changes_nothing(broker: Broker, cluster: ClusterConnections, effect: str) -> None:
+def test_ending_transactions_twice_is_idempotent(broker: Broker, cluster: ClusterConnections, effect: str) -> None:
     handles = [write(cluster, name, T0) for name in ("one", "two", "three")]
     if effect == "lose":
         broker.lose("EndTxn", nth=2)

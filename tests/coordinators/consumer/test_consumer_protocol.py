@@ -30,7 +30,7 @@ def test_assignments_are_read_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("end", range(len(V3)))
-def test_what_ends_too_soon_is_refused(end: int) -> None:
+def test_truncated_subscription_is_refused(end: int) -> None:
     with pytest.raises(InvalidRequestError):
         decode_subscription(V3[:end])
 

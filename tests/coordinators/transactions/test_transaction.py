@@ -196,7 +196,7 @@ def test_version_0_keeps_the_epoch(v0: Coordinator, commit: bool) -> None:
     assert v0.complete().producer == producer
 
 
-def test_what_follows_waits_until_the_end_is_complete(coordinator: Coordinator) -> None:
+def test_requests_are_refused_until_the_transaction_is_complete(coordinator: Coordinator) -> None:
     producer = coordinator.init().producer
     coordinator.add(producer)
     now = coordinator.end(producer).producer

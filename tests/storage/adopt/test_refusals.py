@@ -296,7 +296,7 @@ def run_out_of_space(room: int) -> bool:
     return is_committed
 
 
-def test_what_stops_a_commit_takes_the_directory_out_of_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_commit_takes_the_directory_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what is no error of the disk: half a job must not be closed as if all were well."""
     fs = MemoryFs()
     directory = open_dir(fs)

@@ -70,7 +70,7 @@ class _AfterAsking:
 
 @pytest.mark.parametrize("act", ["truncate", "start anew", "retention", "stop"])
 @pytest.mark.parametrize("asked", [1, 4, 9, 12])
-def test_what_was_cleaned_is_given_up_when_the_log_changes(act: str, asked: int) -> None:
+def test_round_is_aborted_when_the_log_changes(act: str, asked: int) -> None:
     disk = _grown(9)
     stats = compact(disk.log, first_dirty=0, engine=PLAIN, should_stop=_AfterAsking(disk, asked, act))
     assert stats.aborted

@@ -62,7 +62,7 @@ def test_a_generation_that_a_full_disk_refused_is_written_when_there_is_room() -
     assert read_marks(fs, PATHS) == dict.fromkeys(PATHS, ClusterMark("c", 7, 12, 0))
 
 
-def test_who_it_belongs_to_is_checked_by_its_names() -> None:
+def test_directory_of_another_cluster_or_node_is_refused() -> None:
     fs = MemoryFs()
     open_dirs(fs).close()
     marks = read_marks(fs, PATHS)
@@ -97,7 +97,7 @@ def test_a_mark_that_cannot_be_read_is_not_taken_for_none(data: bytes) -> None:
         check_unmarked(fs, PATHS)
 
 
-def test_who_leaves_a_cluster_keeps_its_records_and_is_not_taken_back(tmp_path: Path) -> None:
+def test_directory_that_left_its_cluster_keeps_records_and_cannot_rejoin(tmp_path: Path) -> None:
     fs, path = OsFs(), str(tmp_path / "d")
     with LogDirs.open([path], cluster_id="c", node_id=7) as dirs:
         dirs.hold_many([ReplicaSpec("a", ONE, 0, {})])

@@ -41,7 +41,7 @@ def make_room(fs: MemoryFs, opened: LogDir) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1, 17, 60, 61, 100, 500, 1500, 3000])
-def test_what_does_not_fit_is_not_there_at_all(room: int) -> None:
+def test_append_that_does_not_fit_leaves_nothing_behind(room: int) -> None:
     fs, opened, log = full(room)
     with pytest.raises(LogDirFullError, match="No space left on device: '/logs/t-0"):
         fill(log, 200)

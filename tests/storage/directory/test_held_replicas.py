@@ -87,7 +87,7 @@ def test_the_configuration_is_set_as_a_whole(disk: Disk) -> None:
         assert opened.topics()["a"].config == {"segment.ms": "8"}
 
 
-def test_what_is_let_go_does_not_come_back(disk: Disk) -> None:
+def test_released_replicas_do_not_return_after_a_restart(disk: Disk) -> None:
     with disk.open() as opened:
         opened.create_topic("local", 3, TINY)  # of a node that was alone before
         held = logs(opened.hold_many([ReplicaSpec("a", ONE, 0, CONFIG), ReplicaSpec("a", ONE, 2, CONFIG)]))

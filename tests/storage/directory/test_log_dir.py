@@ -67,7 +67,7 @@ def test_an_unknown_directory_is_refused_by_name(disk: Disk, name: str) -> None:
     disk.open().close()
 
 
-def test_what_is_no_partition_is_left_alone(disk: Disk) -> None:
+def test_files_that_are_not_partitions_are_left_alone(disk: Disk) -> None:
     disk.open().close()
     aside = ["web-0." + "0" * 32 + "-future", "web-1." + "0" * 32 + "-stray", "__cluster_metadata-0"]
     for name in [*aside, "remote-log-index-cache"]:

@@ -155,7 +155,7 @@ def test_a_directory_whose_disk_fails_is_offline_alone_and_told_once(fs: MemoryF
         assert [one.was_clean for one in dirs.dirs] == [True, False, False]
 
 
-def test_what_may_be_in_a_directory_that_does_not_open_is_not_made_anew(fs: MemoryFs) -> None:
+def test_replicas_of_an_offline_directory_are_not_recreated(fs: MemoryFs) -> None:
     with open_dirs(fs) as dirs:
         logs(dirs.hold_many(wanted("a", ONE, 0, 1, 2)))
     fs.fail_at("listdir", 1, path="/d2", times=99)

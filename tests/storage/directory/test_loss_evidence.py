@@ -163,7 +163,7 @@ def _cut_below_the_high_watermark(machine: Machine) -> None:
         pytest.param(_cut_below_the_high_watermark, id="a log ends below its high watermark"),
     ],
 )
-def test_what_was_lost_while_nobody_looked_is_found(machine: Machine, loss: Callable[[Machine], None]) -> None:
+def test_loss_between_two_starts_is_detected(machine: Machine, loss: Callable[[Machine], None]) -> None:
     live(machine, 1)[0].close()
     live(machine, 2)[0].close()
     loss(machine)
@@ -173,7 +173,7 @@ def test_what_was_lost_while_nobody_looked_is_found(machine: Machine, loss: Call
     assert live(machine, 4)[1] == 3, "it was lost once"
 
 
-def test_what_is_missing_is_not_forgotten_before_it_was_written_down(machine: Machine) -> None:
+def test_loss_is_remembered_until_it_is_recorded(machine: Machine) -> None:
     live(machine, 1)[0].close()
     _remove(machine, "/d1/a-0")
     open_dirs(machine.fs, TWO_DIRS)
@@ -183,7 +183,7 @@ def test_what_is_missing_is_not_forgotten_before_it_was_written_down(machine: Ma
     assert live(machine, 3)[1] == 2
 
 
-def test_what_is_missing_is_told_also_when_it_was_made_anew_before(machine: Machine) -> None:
+def test_loss_is_reported_even_if_the_replica_was_recreated(machine: Machine) -> None:
     live(machine, 1)[0].close()
     _remove(machine, "/d1/a-0")
     dirs = open_dirs(machine.fs, TWO_DIRS)
@@ -312,7 +312,7 @@ def test_power_cut_takes_nothing_from_a_partition_that_is_always_flushed(machine
         assert dirs.logs[A0].log_end_offset == 2
 
 
-def test_what_is_said_of_flushes_is_taken_back_before_it_is_wrong(machine: Machine) -> None:
+def test_flush_claim_is_withdrawn_before_the_configuration_changes(machine: Machine) -> None:
     dirs = open_dirs(machine.fs, TWO_DIRS)
     dirs.kept_since(1)
     hold(dirs, "a", ONE, 0, FLUSHED, is_new=True)

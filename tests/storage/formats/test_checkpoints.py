@@ -38,7 +38,7 @@ def test_ids_are_22_characters_and_read_back(value: UUID) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "A" * 21, "A" * 23, "A" * 22 + "=", "A" * 21 + "+", "A" * 21 + "\n", "ä" * 22])
-def test_what_is_no_id(text: str) -> None:
+def test_malformed_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an id: 22 of the characters"):
         checkpoint.decode_id(text)
 

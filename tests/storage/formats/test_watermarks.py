@@ -72,7 +72,7 @@ def test_the_layout_is_the_documented_one() -> None:
         (b"seglogwm" + (48).to_bytes(8, "little") + bytes(32), "not the entry of a partition"),
     ],
 )
-def test_what_is_none_is_refused_with_file_and_position(tmp_path: Path, data: bytes, message: str) -> None:
+def test_malformed_file_is_refused_with_path_and_position(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "seglog.watermarks"
     path.write_bytes(data)
     lock = OsFs().lock(str(path))

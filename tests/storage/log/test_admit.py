@@ -51,7 +51,7 @@ def test_a_batch_gets_its_offset_and_epoch_and_nothing_else_changes() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_what_is_given_is_not_changed(kind: type[bytes]) -> None:
+def test_admit_does_not_modify_its_input(kind: type[bytes]) -> None:
     data = made()
     given = kind(bytearray(data))
     planned(PlannedLog(LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)), given)

@@ -105,7 +105,7 @@ def test_a_replica_follows_transactions() -> None:
 
 
 @given(st.integers(0, 10**6), st.sampled_from(list(Origin)), st.data())
-def test_whatever_comes_is_planned_or_refused_with_our_error(seed: int, origin: Origin, data: st.DataObject) -> None:
+def test_any_bytes_are_planned_or_refused_with_our_error(seed: int, origin: Origin, data: st.DataObject) -> None:
     """Random traffic, damaged at random, with the CRC mended or not: no other error, and a plan that can be read."""
     case()
     config = data.draw(

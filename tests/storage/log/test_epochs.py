@@ -48,7 +48,7 @@ def test_an_assignment_removes_what_contradicts_it() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "start"), [(-1, 0), (0, -1)])
-def test_what_is_no_epoch(epoch: int, start: int) -> None:
+def test_invalid_epoch_or_start_offset_is_refused(epoch: int, start: int) -> None:
     with pytest.raises(ValueError, match="no leader epoch"):
         LeaderEpochs().assign(epoch, start)
 

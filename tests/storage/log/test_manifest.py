@@ -188,7 +188,7 @@ def test_a_partition_of_one_segment_has_no_manifest() -> None:
     assert not any(MANIFEST in path or WITNESS in path for path in fs.files())
 
 
-def test_what_changes_segments_keeps_it_right() -> None:
+def test_manifest_stays_correct_through_random_changes() -> None:
     fs, opened, log = flushed_log(120)
     rng = random.Random(1)
     for _ in range(25):

@@ -226,7 +226,7 @@ def test_from_transaction_version_2_on_a_marker_needs_a_higher_epoch() -> None:
     assert len(last.completed) == 1
 
 
-def test_what_is_no_marker_of_a_transaction() -> None:
+def test_control_records_that_are_not_transaction_markers() -> None:
     with pytest.raises(InvalidRecordError, match="a control record of type 2 at 0 has a producer id"):
         Tracked().mark(marker(0), ControlRecord(0, ControlType.LEADER_CHANGE, None))
     producers = Producers()

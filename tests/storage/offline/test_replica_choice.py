@@ -155,7 +155,7 @@ SEEN = st.sets(st.integers(0, NODES - 1), min_size=1)
 
 
 @given(STEPS, SEEN)
-def test_what_is_read_is_committed_whoever_is_away(steps: list[Step], seen: set[int]) -> None:
+def test_only_committed_records_are_chosen_whichever_replicas_are_missing(steps: list[Step], seen: set[int]) -> None:
     case()
     cluster = Cluster()
     for step in steps:

@@ -119,7 +119,7 @@ _TYPES: list[tuple[str, st.SearchStrategy[Any]]] = [
 
 
 @given(st.data())
-def test_what_is_written_is_read(data: st.DataObject) -> None:
+def test_encoded_rows_decode_to_the_same_rows(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(_TYPES), min_size=1, max_size=5))
     schema = ", ".join(f"f{number} struct<x: {name}>" for number, (name, _) in enumerate(chosen))
     boxes = [st.fixed_dictionaries({"x": st.none() | values}) for _, values in chosen]

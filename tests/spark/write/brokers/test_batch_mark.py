@@ -93,7 +93,7 @@ def test_of_two_runs_of_one_batch_one_decides() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["r1", "r2", "r3"]), st.sampled_from(["decide", "abort"])), max_size=8))
-def test_what_was_aborted_is_never_decided(steps: list[tuple[str, str]]) -> None:
+def test_aborted_run_never_decides_the_batch(steps: list[tuple[str, str]]) -> None:
     """Each step ends a batch that its run has begun when no step was done yet."""
     case()
     now: BatchMark | None = mark(4, "r1", 1)

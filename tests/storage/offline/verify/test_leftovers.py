@@ -121,7 +121,7 @@ def test_a_partition_by_itself_and_outside_of_a_log_directory(logs: Path, tmp_pa
         assert look(path).findings == [], path
 
 
-def test_what_is_none_of_kafkas(tmp_path: Path) -> None:
+def test_paths_that_are_not_kafkas_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"x")
     with pytest.raises(InvalidLogDirError, match="neither a log directory nor a partition's"):
         look(tmp_path)

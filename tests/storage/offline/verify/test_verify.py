@@ -53,7 +53,7 @@ def test_kafkas_own_directories_have_no_damage(tmp_path: Path, version: KafkaVer
 
 
 @pytest.mark.parametrize("version", [CURRENT, OLD])
-def test_nor_has_any_file_of_them_by_itself(tmp_path: Path, version: KafkaVersion) -> None:
+def test_no_damage_in_any_single_file_of_kafkas(tmp_path: Path, version: KafkaVersion) -> None:
     directory = golden.log_dir(golden.unpack(tmp_path, version))
     files = [path for path in directory.rglob("*") if path.is_file()]
     for path in files:
@@ -75,7 +75,7 @@ def test_old_kafkas_ways_are_notes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_on_what_we_write(tmp_path: Path, seed: int) -> None:
+def test_no_findings_in_directories_that_seglog_wrote(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     clock = ManualClock(START_MS)
     path = str(tmp_path / "logs")
