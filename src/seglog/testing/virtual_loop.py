@@ -106,7 +106,7 @@ class World:
         return [act for act in acts if isinstance(act, asyncio.Handle) and not isinstance(act, asyncio.TimerHandle)]
 
 
-def _is_crash(error: BaseException | None) -> bool:
+def is_crash(error: BaseException | None) -> bool:
     """Whether it says that the process has just died, perhaps to a task group."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(SimulatedCrash)[1] is None
@@ -280,7 +280,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if not self.is_dead and not _is_crash(error):
+        if not self.is_dead and not is_crash(error):
             self.world.errors.append(error or RuntimeError(str(context)))
 
     # The world's side

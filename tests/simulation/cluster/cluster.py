@@ -29,8 +29,7 @@ from seglog.cluster.model import (
 from seglog.cluster.store import VersionedValue
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import SeglogError
-from seglog.testing.crash_fs import SimulatedCrash
-from seglog.testing.virtual_loop import VirtualLoop, World
+from seglog.testing.virtual_loop import VirtualLoop, World, is_crash
 from seglog.testing.virtual_net import Network
 from seglog.testing.virtual_store import Fate, VirtualServer
 from tests.simulation.cluster.contents import TOPIC
@@ -193,5 +192,5 @@ class UnforeseenErrors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, SeglogError | OSError | SimulatedCrash):
+        if error is not None and not isinstance(error, SeglogError | OSError) and not is_crash(error):
             self._world.errors.append(error)

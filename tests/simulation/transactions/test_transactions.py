@@ -8,7 +8,14 @@ from itertools import chain
 import pytest
 
 from tests.cases import case
+from tests.cluster_run.history import History
+from tests.simulation.cluster.cluster import Cluster
+from tests.simulation.cluster.coordinator_clients import CoordinatorOperators
+from tests.simulation.cluster.host import Host
+from tests.simulation.cluster.run import run_until, unforeseen_errors
+from tests.simulation.cluster.scenario import Scenario
 from tests.simulation.transactions.bugs import BUGS, Bug
+from tests.simulation.transactions.clients import Appender
 from tests.simulation.transactions.run import run
 
 _SEEDS = 8
@@ -37,6 +44,34 @@ def test_transactions_are_whole_or_absent() -> None:
 
 def test_a_seed_does_the_same_again() -> None:
     assert run(3, seconds=4).trace == run(3, seconds=4).trace
+
+
+def _is_loading(host: Host) -> bool:
+    if host.node is None or not host.answers:
+        return False
+    return any(not context.is_replayed for context in host.node.transactions._contexts.values())
+
+
+def test_a_broker_that_dies_while_it_loads_a_coordinator_ends_no_run() -> None:
+    """Its disk is gone in the middle of the replay: the task group of the coordinators fails with that, and the broker
+    logs it with its last words."""
+    cluster = Cluster(1, Scenario(nodes=1, replicas=1, min_insync=1, coordinators=True))
+    host = cluster.hosts[1]
+    with unforeseen_errors(cluster.world):
+        operators = CoordinatorOperators(cluster, ())
+        assert cluster.world.run(cluster.has_begun, 5)
+        operators.is_on = False
+        client = Appender(cluster, "w", History())
+        run_until(cluster.world, cluster.world.now + 2)
+        host.kill()
+        host.begin()
+        assert cluster.world.run(lambda: _is_loading(host), 5)
+        host.kill()
+        host.begin()
+        assert cluster.world.run(lambda: host.is_up, 5)
+    for one in (client, operators):
+        one.loop.kill()
+    cluster.end()
 
 
 _BUGS = [pytest.param(bug, id=bug.name, marks=[pytest.mark.everything] if bug.is_slow else []) for bug in BUGS]
