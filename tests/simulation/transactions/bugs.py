@@ -238,8 +238,8 @@ _THREE = Scenario(partitions=3, coordinators=True)
 
 BUGS = (
     Bug("KAFKA-17754", _kafka_17754, scenario=_THREE, rates=_AGAIN, is_slow=True),
-    Bug("KAFKA-14402", _kafka_14402, seed=1, scenario=_THREE, rates=_LATE),
-    Bug("marker-lost", _marker_lost, seed=1),
+    Bug("KAFKA-14402", _kafka_14402, seed=2, scenario=_THREE, rates=_LATE),
+    Bug("marker-lost", _marker_lost, seed=5),
     Bug("late-append", _late_append, rates=_LATE),
     Bug("lso-past-marker", _lso_past_marker, seed=1),
     Bug("two-steps", _two_steps, scenario=_THREE, rates=_RACING, is_slow=True),
