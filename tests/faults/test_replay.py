@@ -111,8 +111,8 @@ def test_faults_are_part_of_a_recording(tmp_path: Path) -> None:
     "text",
     ["", "{", "[]", '{"format": "other", "version": 1}', '{"format": "seglog recording", "version": 1}\n{"x": 1}'],
 )
-def test_says_that_a_file_is_no_recording(tmp_path: Path, text: str) -> None:
+def test_rejects_a_file_that_is_not_a_recording(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong"
     path.write_text(text)
-    with pytest.raises(FaultError, match="no recording"):
+    with pytest.raises(FaultError, match="not a recording"):
         _: Any = replay(str(path), "127.0.0.1:1")
