@@ -133,7 +133,7 @@ def test_a_full_disk_is_counted_and_named_until_it_has_room(running: RunningNode
     assert scrape(running)[name] == 1
     status, text = ask(running, "/health")
     assert (status, json.loads(text)["status"]) == (200, "limited")
-    assert json.loads(text)["limits"] == [f"{health.path} is full and takes no records"]
+    assert json.loads(text)["limits"] == [f"{health.path} is full and accepts no records"]
     disk.capacity = None
     assert running.on_loop(look)
     assert scrape(running)[name] == 0

@@ -129,7 +129,7 @@ def test_a_session_that_cannot_be_renewed_ends_the_request() -> None:
 def test_seglogs_own_broker_is_without_sasl(seglog_broker: Broker) -> None:
     with (
         SaslBroker() as secured,
-        pytest.raises(AuthenticationFailedError, match=r"the listener is without SASL: check security\.protocol"),
+        pytest.raises(AuthenticationFailedError, match=r"the listener does not use SASL: check security\.protocol"),
     ):
         connect(replace(config(secured), bootstrap=tuple(parse_bootstrap(seglog_broker.bootstrap))))
 
@@ -140,7 +140,7 @@ def test_a_mechanism_that_the_broker_lacks() -> None:
     with (
         SaslBroker() as broker,
         pytest.raises(
-            AuthenticationFailedError, match=r"SCRAM-SHA-256: .*; set sasl\.mechanism to one of its own: PLAIN"
+            AuthenticationFailedError, match=r"SCRAM-SHA-256: .*; set sasl\.mechanism to one that it has: PLAIN"
         ),
     ):
         connect(config(broker, sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=jaas))

@@ -80,7 +80,7 @@ class ControllerContract(ABC):
                     check_store("store", values, node_id=1, generation=seen, broker_epoch=epoch, directory="/d")
             later = values | {GENERATION: VersionedValue(b"0", written[0] + 100)}
             with pytest.raises(
-                StoreWentBackError, match=f"it says that broker 1 has seen generation {written[0]}, but /d"
+                StoreWentBackError, match=f"it records that broker 1 has seen generation {written[0]}, but /d"
             ):
                 check_store("store", later, node_id=1, generation=written[0] + 5, broker_epoch=1, directory="/d")
             ends = asyncio.ensure_future(histories[0].run())

@@ -210,8 +210,8 @@ def test_padded_varints_are_read_as_kafka_reads_them() -> None:
         ({"last_offset_delta": -1}, "last offset delta -1"),
         ({"records_count": -1}, "record count -1"),
         ({"length": 48}, "batch length 48"),
-        ({"length": 57}, "the batch says 69 bytes, 68 are there"),
-        ({"length": MAX_INT32}, "68 are there"),
+        ({"length": 57}, "the batch claims 69 bytes, but only 68 are left"),
+        ({"length": MAX_INT32}, "only 68 are left"),
     ],
 )
 def test_refused_headers(header: dict[str, int], reason: str) -> None:

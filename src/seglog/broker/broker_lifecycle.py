@@ -89,7 +89,7 @@ class BrokerLifecycle:
                 await self._membership.update(is_stopping=True)
         except (StoreError, TimeoutError) as error:
             reason = str(error) or f"the metadata store did not answer in {_STORE_SECONDS:.0f} s"
-            _log.warning("what this broker leads cannot be handed over: %s", reason)
+            _log.warning("the partitions that this broker leads cannot be handed over: %s", reason)
             return
         if not await self._view.until(lambda: not self._replicas.to_hand_over(), HANDOVER_SECONDS):
             _log.warning("%d partitions are still led here", len(self._replicas.to_hand_over()))
@@ -136,5 +136,5 @@ class BrokerLifecycle:
                 self._replicas.room_changed(directory)
             elif directory not in failed:
                 failed.add(directory)
-                _log.critical("%s is out of use until the next start: %s", directory.path, error)
+                _log.critical("%s is offline until the next start: %s", directory.path, error)
                 self._replicas.directory_failed(directory)

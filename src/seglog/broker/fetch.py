@@ -167,7 +167,7 @@ class Fetch:
         state = message.replica_state if context.version >= _REPLICA_STATE else None
         node_id = message.replica_id if state is None else state.replica_id
         if node_id >= 0:
-            raise NotABrokerError(f"{context.client_host} says that it is broker {node_id}, by {context.listener}")
+            raise NotABrokerError(f"{context.client_host} claims to be broker {node_id} on listener {context.listener}")
 
     async def _read_many(self, request: _FetchRequest, seconds: float) -> FetchAnswer:
         """Read a slice of the partitions at a time, and wait if there are too few bytes."""

@@ -35,7 +35,7 @@ def obstacles(standing: StoreStatus | None, counts: PartitionCounts, failure: st
         if not standing.has_controller:
             found.append("the cluster has no controller")
     if counts.leaderless_here:
-        found.append(f"{counts.leaderless_here} of its partitions have no leader that takes writes")
+        found.append(f"{counts.leaderless_here} of its partitions have no leader that accepts writes")
     return found
 
 

@@ -72,4 +72,4 @@ class InternalTopic:
             try:
                 await self._changes.complete_config(self.name, self._more)
             except SeglogError as error:
-                _log.warning("%s does not get the configuration of a new one: %s", self.name, error)
+                _log.warning("%s cannot be given the configuration of a new topic: %s", self.name, error)

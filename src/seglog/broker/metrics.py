@@ -131,7 +131,7 @@ class Metrics:
         "limited", with the reasons, if the broker is not ready or a disk is full."""
         failure = self._failure()
         full = [one.path for one in self._topics.directories() if one.health.full is not None]
-        limits = [*self._obstacles(), *(f"{path} is full and takes no records" for path in full)]
+        limits = [*self._obstacles(), *(f"{path} is full and accepts no records" for path in full)]
         answer: dict[str, object] = {
             "status": "down" if failure is not None else "limited" if limits else "up",
             "node": self._identity.node_id,
@@ -201,7 +201,7 @@ class Metrics:
             for name, counts in found
             for code, count in sorted(counts.items())
         ]
-        text = "Errors in answers, each partition's by itself; NONE is not counted."
+        text = "Errors in responses, one per partition; NONE is not counted."
         yield Family("kafka_network_requestmetrics_errors_total", "counter", text, errors)
 
     def _of_partitions(self) -> Iterator[Family]:

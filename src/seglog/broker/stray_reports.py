@@ -53,7 +53,7 @@ class StrayReports:
                     await self._store.cas(self._name, value, ANY_VERSION)
                 reported = value
             except StoreError as error:
-                _log.warning("the metadata store does not say how many strays there are: %s", error)
+                _log.warning("the number of strays cannot be read from the metadata store: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self.changed()
 

@@ -277,7 +277,7 @@ class TopicChanges:
                 await self._store.delete(name)
             except (NoSuchNameError, StoreFailedError):
                 continue
-            _log.warning("%s is forgotten, as %d deleted topics wait for brokers that are away", name, len(deletions))
+            _log.warning("%s is dropped: %d deleted topics already wait for absent brokers", name, len(deletions))
 
     async def reconfigure(self, config: LogDirConfig) -> None:
         """Apply a new configuration to all directories, even if one of them fails. Raises the first error."""

@@ -116,7 +116,7 @@ SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "diff": Command("spark.diff", "Compare two replicas, or a source and its copy, record by record."),
     "export": Command("spark.export", "Write the new records of topics as Parquet, exactly once."),
     "table": Command("spark.table", "Keep topics as Iceberg tables that Spark reads without a JAR."),
-    "package": Command("spark.package", "Pack seglog for executors on which nothing is installed."),
+    "package": Command("spark.package", "Pack seglog for executors without installed packages."),
 }
 
 TRANSACTIONS_COMMANDS: Final[Mapping[str, Command]] = {

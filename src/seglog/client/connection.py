@@ -164,7 +164,7 @@ class BrokerConnection:
     def _version(self, key: ApiKey, most: int | None = None) -> int:
         version = self.version(key, most)
         if version is None:
-            raise RequestFailedError(f"{self._name}: the broker has no {key.name} that is known here")
+            raise RequestFailedError(f"{self._name}: the broker has no version of {key.name} that this client supports")
         return version
 
     def _authenticate(self) -> None:

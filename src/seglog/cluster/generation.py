@@ -100,7 +100,7 @@ def check_store(
     told = count(name, values[name]) if name in values else -1
     if told < generation:
         raise StoreWentBackError(
-            store, f"it says that broker {node_id} has seen generation {told}, but {directory} has seen {generation}"
+            store, f"it records that broker {node_id} has seen generation {told}, but {directory} has seen {generation}"
         )
     epochs = count(BROKER_EPOCHS, values.get(BROKER_EPOCHS))
     if epochs < broker_epoch:

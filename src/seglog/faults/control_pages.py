@@ -78,7 +78,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], _Operation]] = {
     ("POST", "/v1/stop"): _Operation("stop", "Stop the broker cleanly; its port stays reserved."),
     ("POST", "/v1/start"): _Operation("start", "Start the broker again on the same port and data."),
     ("POST", "/v1/restart"): _Operation("restart", "Stop it cleanly and start it again."),
-    ("POST", "/v1/kill"): _Operation("kill", "End the process as by SIGKILL. No answer comes."),
+    ("POST", "/v1/kill"): _Operation("kill", "End the process as with SIGKILL. There is no response."),
 }
 
 
@@ -193,7 +193,7 @@ def openapi() -> dict[str, Any]:
             described["requestBody"] = {"content": {_JSON: {"schema": _schema(operation.body)}}}
         described["responses"] = {
             "200": {"description": "done"},
-            "400": {"description": "it cannot be done; `error` says why"},
+            "400": {"description": "the operation failed; `error` has the reason"},
             "401": {"description": "the token is missing or wrong"},
             "403": {"description": "a foreign Host or Origin"},
         }

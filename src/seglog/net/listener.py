@@ -104,7 +104,7 @@ class Listener:
             raw.close()
             return
         if (seconds := quotas.rate.take()) > 0:
-            self._say("connections come faster than max.connection.creation.rate; %s waits", peer)
+            self._say("connections arrive faster than max.connection.creation.rate; %s waits", peer)
             await asyncio.sleep(seconds)
         await quotas.place()
         if not quotas.allows(peer):

@@ -145,7 +145,7 @@ def _read_tags(request: _RequestReader, tagged: Mapping[int, tuple[str, _Read]],
             name, value = tagged[tag]
             values[name] = value(request)
             if request.position != end:
-                raise InvalidRequestError(f"tagged field {tag} says {size} bytes, and is not of that size")
+                raise InvalidRequestError(f"tagged field {tag} claims {size} bytes, but has a different size")
         request.position = end
 
 

@@ -207,7 +207,7 @@ def _read_tags(reader: WireReader) -> tuple[int, int] | None:
             epoch, offset = reader.numbers(_DIVERGING)
             reader.skip_tags()
             if reader.position != end:
-                raise InvalidRequestError(f"tagged field {tag} says {size} bytes, and is not of that size")
+                raise InvalidRequestError(f"tagged field {tag} claims {size} bytes, but has a different size")
             diverging = (epoch, offset) if epoch >= 0 else None
         reader.position = end
     return diverging

@@ -167,7 +167,7 @@ def check_header(header: BatchHeader, position: int = 0) -> None:
     if header.magic != 2:
         reason = f"magic is {header.magic}, not 2"
     elif header.length < BATCH_OVERHEAD - LOG_OVERHEAD:
-        reason = f"batch length {header.length} is under the {BATCH_OVERHEAD - LOG_OVERHEAD} that a header takes"
+        reason = f"batch length {header.length} is under the {BATCH_OVERHEAD - LOG_OVERHEAD} bytes of a header"
     elif header.base_offset < 0:
         reason = f"base offset {header.base_offset} is negative"
     elif header.last_offset_delta < 0:
@@ -188,7 +188,7 @@ def check_crc(data: Buffer, header: BatchHeader, position: int = 0) -> None:
     size = header.length + LOG_OVERHEAD
     if len(data) - position < size:
         raise CorruptBatchError(
-            f"the batch says {size} bytes, {len(data) - position} are there",
+            f"the batch claims {size} bytes, but only {len(data) - position} are left",
             position=position,
             offset=header.base_offset,
         )

@@ -100,7 +100,7 @@ def iter_records(
     size = header.length + LOG_OVERHEAD
     if len(batch) - position < size:
         raise CorruptBatchError(
-            f"the batch says {size} bytes, {len(batch) - position} are there",
+            f"the batch claims {size} bytes, but only {len(batch) - position} are left",
             position=position,
             offset=header.base_offset,
         )

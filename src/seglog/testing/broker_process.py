@@ -58,7 +58,7 @@ class ProcessRunner:
         finally:
             self.kill()
         if code:
-            raise BrokerError(f"the broker's process has ended with {code}; it says why on standard error")
+            raise BrokerError(f"the broker's process has ended with {code}; see its standard error for the reason")
 
     def kill(self) -> None:
         process = self._process
@@ -125,7 +125,7 @@ def _line(pipe: IO[bytes]) -> bytes:
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         if not selector.select(_PATIENCE):
-            raise BrokerError(f"the broker has said nothing for {_PATIENCE} s")
+            raise BrokerError(f"the broker has printed nothing for {_PATIENCE} s")
     return pipe.readline()
 
 

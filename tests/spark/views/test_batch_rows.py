@@ -144,7 +144,7 @@ def test_a_half_written_batch_is_the_end_of_the_last_segment_only(tmp_path: Path
     first.write_bytes(first.read_bytes() + half)
     (hole,) = [row for row in read("batches", tmp_path / "logs") if row["verdict"] != "ok"]
     assert (hole["file"], hole["position"], hole["size"], hole["verdict"]) == (str(first), size, 200, "hole")
-    assert hole["reason"].endswith("200 are there; no batch follows")
+    assert hole["reason"].endswith("200 are left; no batch follows")
 
 
 def test_a_wrong_crc_says_both(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_a_file_that_another_job_has_read_meanwhile_is_refused() -> None:
     marks = [InputMark("t", "id", "/in", 1, 2, 3, position, "head", "tail") for position in (10, 20)]
     first = Intake(((None, marks[0]),), "one")
     run_job(directory, [{T: texts("0", 2)}], application="txn:a", version=1, intake=first)
-    with pytest.raises(AdoptError, match="/in was read into topic t by another job meanwhile"):
+    with pytest.raises(AdoptError, match="/in was read into topic t by another job in the meantime"):
         run_job(directory, [{T: texts("1", 2)}], application="txn:a", version=2, intake=Intake(((None, marks[1]),)))
     with pytest.raises(AdoptError, match="txn:a version 1 was adopted with other input"):
         run_job(directory, [{T: texts("1", 2)}], application="txn:a", version=1, intake=Intake((), "two"))

@@ -51,7 +51,7 @@ def test_a_replica_takes_offsets_and_epochs_as_they_are() -> None:
 @pytest.mark.parametrize("offset", [0, 10, 11])
 def test_a_replica_continues_its_log(offset: int) -> None:
     log = follower(made(2, base_offset=10, leader_epoch=1))
-    with pytest.raises(UnexpectedAppendOffsetError, match=f"batch at offset {offset}, where the log goes on at 12"):
+    with pytest.raises(UnexpectedAppendOffsetError, match=f"batch at offset {offset}, but the log continues at 12"):
         log.plan(made(5, base_offset=offset, leader_epoch=1), Origin.REPLICATION)
     with pytest.raises(UnexpectedAppendOffsetError):
         log.plan(made(1, base_offset=15) + made(1, base_offset=offset), Origin.REPLICATION)

@@ -227,7 +227,7 @@ def test_damage_is_named_by_file_position_and_offset(partition: Path) -> None:
     whole = path.read_bytes()
     size = read_header(whole).size
     for damaged, position, offset, reason in (
-        (whole[:-1], 3 * size, 21, f"the batch says {size} bytes, {size - 1} are there"),
+        (whole[:-1], 3 * size, 21, f"the batch claims {size} bytes, but only {size - 1} are left"),
         (whole[: size + 9], size, None, "9 bytes are left"),
         (whole[: size + 16] + b"\x09" + whole[size + 17 :], size, 15, "unknown magic 9"),
         (whole + bytes(40), len(whole), 0, "size 0 is under the smallest"),

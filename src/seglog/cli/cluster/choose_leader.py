@@ -91,7 +91,7 @@ async def _choose(store: MetadataStore, topic: str, partition: int, node: int | 
         try:
             await commit_raised(store, [Change(found.name, encode(chosen), found.version)])
         except (VersionChangedError, NoSuchNameError) as error:
-            raise RequestFailedError(f"{topic}-{partition} has changed meanwhile: run the command again") from error
+            raise RequestFailedError(f"{topic}-{partition} has changed since: run the command again") from error
         out.line(f"{topic}-{partition}: {chosen.recovery}")
     return FINE
 

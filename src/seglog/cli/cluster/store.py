@@ -101,7 +101,7 @@ def rebuild_store(
     for path in map(resolve, directories):
         mark = _owner(fs, path)
         if is_locked(os.path.join(path, LOCK)):
-            raise LogDirInUseError(f"{path} is in use: stop all brokers first, they would go on with the former store")
+            raise LogDirInUseError(f"{path} is in use: stop all brokers first, or they continue with the old store")
         marks[path] = mark
         found += _replicas(fs, path, mark)
     clusters = {mark.cluster_id for mark in marks.values()}
@@ -142,7 +142,7 @@ def upgrade(
         if json:
             out.json({"store": store, "before": before, "format": wanted})
         elif before == wanted:
-            out.line(f"the metadata have format {wanted} already")
+            out.line(f"the metadata already has format {wanted}")
         else:
             out.line(f"raised the format of the metadata from {before} to {wanted}")
     return FINE

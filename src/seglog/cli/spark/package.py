@@ -14,7 +14,7 @@ def package(
     file: Annotated[str, typer.Argument(metavar="FILE.tar.gz", help="The archive to write.", show_default=False)],
     extra: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Also what seglog[NAME] needs, such as formats; repeat the option for more."),
+        typer.Option(metavar="NAME", help="Also pack the requirements of seglog[NAME], such as formats (repeatable)."),
     ] = None,
     with_: Annotated[
         list[str] | None,

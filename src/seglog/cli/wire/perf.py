@@ -267,7 +267,7 @@ def _exchange(cluster: Cluster, sender: Sender, consumer: Any, topic: str, value
         if message is not None:
             _check(cluster, topic, message)
             if message.value() != value:
-                raise RequestFailedError(f"topic {topic}: another record was received: e2e needs a topic of its own")
+                raise RequestFailedError(f"topic {topic}: another record was received: e2e needs its own topic")
             return
         sender.wait(0)
         if _now() >= until:

@@ -39,11 +39,11 @@ def authenticate(
     answer = ask(ApiKey.SASL_HANDSHAKE, {"mechanism": name})
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise AuthenticationFailedError(
-            f"{what}: the broker does not have this mechanism; set sasl.mechanism to one of its own: "
+            f"{what}: the broker does not have this mechanism; set sasl.mechanism to one that it has: "
             f"{', '.join(sorted(answer.mechanisms))}"
         )
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise AuthenticationFailedError(f"{what}: the listener is without SASL: check security.protocol")
+        raise AuthenticationFailedError(f"{what}: the listener does not use SASL: check security.protocol")
     _check(answer, what)
     mechanism = _mechanism(config, secrets, tokens)
     message = next(mechanism)

@@ -266,7 +266,7 @@ def _start(extent: DirectoryExtent, start: int, *, is_same: bool) -> tuple[int, 
     """The offset to start from, and a description of the records that were lost before."""
     name = extent.topic_partition
     if not is_same:
-        return extent.log_start, f"{name} was exported to offset {start} and its topic has been created anew since"
+        return extent.log_start, f"{name} was exported to offset {start} and its topic has been created again since"
     if start < extent.log_start:
         return extent.log_start, f"{name} was exported to offset {start} and begins at {extent.log_start} now"
     if start > extent.log_end:

@@ -149,7 +149,7 @@ def _check_marks(ledger: Ledger, intake: Intake) -> None:
     for expected, mark in intake.marks:
         if ledger.input(*mark.key) != expected:
             raise AdoptError(
-                f"{mark.path} was read into topic {mark.topic} by another job meanwhile: run this one again"
+                f"{mark.path} was read into topic {mark.topic} by another job in the meantime: run this one again"
             )
 
 

@@ -178,7 +178,7 @@ def _loss(directory: LogDir, life: Life | None, boot: str | None, known: frozens
     cut = _cut(directory)
     if cut:
         partition, end = next(iter(cut.items()))
-        reason = f"{directory.path}: {partition} was cut at {end}, below what was committed"
+        reason = f"{directory.path}: {partition} was truncated at {end}, below its committed end"
         return _Loss(reason, is_of_memory=True)
     return None
 

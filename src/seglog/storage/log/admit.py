@@ -186,7 +186,7 @@ def _admit_replica(
         any_magic.check(data, entry)
         if header.base_offset <= last_offset:
             raise UnexpectedAppendOffsetError(
-                f"a replica's batch at offset {header.base_offset}, where the log goes on at {last_offset + 1}"
+                f"a replica's batch at offset {header.base_offset}, but the log continues at {last_offset + 1}"
             )
         if header.magic < 2:
             clears_epochs = clears_epochs or latest_epoch >= 0

@@ -163,8 +163,8 @@ class DirHealth:
         if self.full is None:
             self.full = error
             _logger.error(
-                "%s is full, and takes no records until there is room: %s. Retention, DeleteRecords and the deletion "
-                "of topics go on; nothing that was acknowledged is lost",
+                "%s is full, and accepts no records until it has space: %s. Retention, DeleteRecords and the deletion "
+                "of topics continue; no acknowledged record is lost",
                 self.path,
                 error,
             )
@@ -189,7 +189,7 @@ class DirHealth:
             self.failed(error)
             return False
         self.full = None
-        _logger.warning("%s has room again, and takes records", self.path)
+        _logger.warning("%s has space again, and accepts records", self.path)
         self._room_changed()
         return True
 

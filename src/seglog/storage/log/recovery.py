@@ -166,7 +166,7 @@ def _open_manifest(fs: Fs, path: str, known: LogCheckpoint) -> tuple[Manifest, l
     try:
         manifest = Manifest.open(fs, path)
     except CorruptCheckpointError as error:
-        _logger.warning("%s; it is made anew, and segments are not held to it", error)
+        _logger.warning("%s; it is rebuilt, and segments are not checked against it", error)
         return Manifest(fs, path), [str(error)]
     for found in differences(fs, path, manifest.entries, log_start=known.log_start_offset):
         raise differs(path, found)

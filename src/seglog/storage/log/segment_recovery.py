@@ -86,7 +86,7 @@ def rescan(
             if not used:
                 wanted = _size_at(chunk)
                 if wanted > end - position or wanted <= len(chunk):
-                    raise CorruptBatchError(f"the last batch says {wanted} bytes, {end - position} are there")
+                    raise CorruptBatchError(f"the last batch claims {wanted} bytes, but only {end - position} are left")
                 continue
         except CorruptError as error:
             bad = error
@@ -233,7 +233,7 @@ def _why(fields: tuple[int, ...], batch: memoryview) -> CorruptError:
     """The reason why a batch of format 2 is bad."""
     header = BatchHeader._make(fields)
     if header.length < BATCH_OVERHEAD - LOG_OVERHEAD:
-        return CorruptBatchError(f"size {header.size} is under the {BATCH_OVERHEAD} that a header takes")
+        return CorruptBatchError(f"size {header.size} is under the {BATCH_OVERHEAD} bytes of a header")
     if header.last_offset_delta < 0 or header.records_count < 0:
         return CorruptBatchError(
             f"last offset delta {header.last_offset_delta} and {header.records_count} records cannot be"

@@ -185,7 +185,7 @@ def _check_end(file: File, stretch: FileRange, position: int, limit: int, stop: 
     reason = {
         Stop.MAGIC: f"unknown magic {magic}",
         Stop.SIZE: f"size {length} is under the smallest possible for magic {magic}",
-    }.get(stop, f"the batch says {length + LOG_OVERHEAD} bytes, {left} are there")
+    }.get(stop, f"the batch claims {length + LOG_OVERHEAD} bytes, but only {left} are left")
     raise CorruptBatchError(reason, position=position, offset=offset)
 
 

@@ -166,7 +166,7 @@ def test_a_wrong_crc_hides_nothing_behind_it(logs: Path) -> None:
         (0, struct.pack(">q", 3), "offset 3 comes after"),
         (0, struct.pack(">q", 1 << 20), "comes after 10485"),
         (8, struct.pack(">i", 5), "size 17 is under the smallest possible, 61"),
-        (8, struct.pack(">i", 1 << 30), "are there; the next batch is at position"),
+        (8, struct.pack(">i", 1 << 30), "are left; the next batch is at position"),
         (12, struct.pack(">i", 77), "leader epoch 77 at offset"),
         (16, b"\x07", "unknown magic 7"),
         (16, b"\x01", "the computed"),
@@ -330,4 +330,4 @@ def test_checkpoints_of_the_directory(logs: Path) -> None:
     (logs / "meta.properties").write_bytes(b"version=7\n")
     assert any(finding.file == str(logs / "meta.properties") for finding in damage(look(logs)))
     (logs / "lost+found").mkdir()
-    assert any("Kafka does not start beside it" in finding.reason for finding in damage(look(logs)))
+    assert any("Kafka does not start while it exists" in finding.reason for finding in damage(look(logs)))

@@ -52,7 +52,7 @@ class BrokerHistory:
             if until < extent.until:
                 raise OffsetOutOfRangeError(
                     f"option {self._option}: the newest values of {extent.topic_partition} as of offset {until} may be "
-                    f"gone: the topic is compacted, and brokers do not tell up to which offset; read it up to its end, "
+                    f"gone: the topic is compacted, and brokers do not say up to which offset; read it up to its end, "
                     "or from its directory"
                 )
         return frozenset(extent.topic_partition for extent in compacted)

@@ -25,7 +25,7 @@ def latest(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     Through brokers a compacted partition is still one task.
     """
     if "view" in {name.lower() for name in options}:
-        raise InvalidConfigError("option view: latest() has a view of its own")
+        raise InvalidConfigError("option view: latest() sets its own view")
     parsed = parse_options({**options, "view": "latest-parts"})
     reader = spark.read.format("seglog").options(**options)
     wanted = parsed.columns

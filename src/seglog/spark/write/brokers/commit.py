@@ -127,7 +127,7 @@ class JobCommit:
             mark = read_mark(register.read())
             if mark is not None and is_decided(mark, id_.batch, consecutive=id_.consecutive):
                 return mark
-            raise BatchMarkError(f"the mark of batch {id_.batch} was there, and is gone: {mark}")
+            raise BatchMarkError(f"the mark of batch {id_.batch} existed, and is gone: {mark}")
 
         def choose(value: MarkValue | None) -> MarkValue | None:
             mark = read_mark(value)
@@ -164,7 +164,7 @@ class JobCommit:
             f"committed any more, so these records are missing: {'; '.join(parts[:5])}. {timeout_hint(self._brokers)}"
         )
         if self._brokers.fail_on_data_loss:
-            raise BatchMarkError(f"{message}. Write them in another way, and go on with failOnDataLoss=false")
+            raise BatchMarkError(f"{message}. Write them by other means, then continue with failOnDataLoss=false")
         _log.warning("seglog: %s", message)
 
     def _sweep(self, generation: int) -> None:

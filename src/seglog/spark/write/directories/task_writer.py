@@ -125,7 +125,7 @@ class TaskWriter:
         home = self._plan.home(partition)
         if not self._fs.exists(os.path.join(home, str(partition))):
             raise AdoptError(
-                f"{home}/{partition} does not exist: the topic was deleted meanwhile, or this worker "
+                f"{home}/{partition} does not exist: the topic was deleted during the job, or this worker "
                 "does not see the log directory, which must be on a file system that all workers share"
             )
         writer = self._open[partition] = StagingWriter(

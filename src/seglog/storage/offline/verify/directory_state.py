@@ -128,7 +128,7 @@ def read_directory(fs: Fs, path: str) -> DirectoryState:
         elif parse_topic_partition(name) is not None or is_set_aside(name):
             partitions.append(name)
         elif name not in _DIRECTORIES:
-            findings.append(damage(where, "a directory that is not a partition: Kafka does not start beside it"))
+            findings.append(damage(where, "a directory that is not a partition: Kafka does not start while it exists"))
     clean = read_clean_shutdown(fs, path) is not None
     state = DirectoryState(path, clean, _is_recent(fs, path), offsets, topics, partitions, findings)
     findings += _absent(state)

@@ -169,7 +169,7 @@ class StretchWalk:
         if size < _SMALLEST[magic]:
             return 0, f"size {size} is under the smallest possible, {_SMALLEST[magic]}"
         if size > left:
-            return 0, f"the batch says {size} bytes, {left} are there"
+            return 0, f"the batch claims {size} bytes, but only {left} are left"
         return size, None
 
     def _has_right_crc(self, position: int, size: int) -> bool:
