@@ -1,10 +1,10 @@
-"""Plant the faults of `tests/faults.toml` in a copy of the repository, and see whether their tests find them.
+"""Plant the faults of `tests/faults.toml` in a copy of the repository, and check that their tests find them.
 
     python -m tests.plant [WORD…]     all faults, or those with one of the words in their name, file or tests
-    python -m tests.plant --write     tests/faults.md anew
+    python -m tests.plant --write     rewrite tests/faults.md
 
-A fault is an exact piece of the source and what stands there instead. Its tests run before any fault is planted, and
-must pass; with the fault in place each of them must fail. `tests/test_plant.py` holds the list to the sources.
+A fault is an exact piece of the source and its replacement. Its tests run before any fault is planted, and must pass;
+with the fault in place each of them must fail. `tests/test_plant.py` compares the list with the sources.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SECONDS: Final = 200
 _PASSED, _FAILED = 0, 1
 """Exit codes of pytest; with any other code the test did not run."""
 _HEAD: Final = """\
-# Faults that were planted, and the test that finds each
+# Planted faults, and the test that finds each
 
-Each of them was put into a copy of the repository, and the test that is named failed; without it, it passes.
-`python -m tests.plant` does it again. Made of `tests/faults.toml` by `python -m tests.plant --write`.
+Each fault was planted in a copy of the repository, where the named test failed; without the fault it passes.
+`python -m tests.plant` repeats this, and `python -m tests.plant --write` writes this page from `tests/faults.toml`.
 
-| Fault | Where | What it would do | Found by |
+| Fault | Where | Effect | Found by |
 |---|---|---|---|
 """
 
