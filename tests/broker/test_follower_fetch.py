@@ -142,7 +142,7 @@ def test_follower_that_forgets_a_partition_leaves_its_isr(asking: Asking) -> Non
     assert asking.cluster.state(asking.topic_id).isr_nodes == (1,)
 
 
-def test_who_has_all_of_a_quiet_partition_stays_in_sync(asking: Asking) -> None:
+def test_follower_of_an_idle_partition_stays_in_sync(asking: Asking) -> None:
     """It is in no request of the session, and its follower is heard of."""
     asking.lead(2)
     asking.ask({0: 0, 1: 0})

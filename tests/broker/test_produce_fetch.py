@@ -171,7 +171,7 @@ REFUSED: Final[Mapping[str, tuple[Mapping[str, Any], int]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_gets_its_own_error(broker: Broker, name: str) -> None:
+def test_refused_batches_get_their_specific_errors(broker: Broker, name: str) -> None:
     fields, code = REFUSED[name]
     answer = broker.produce(**{"data": batch(b"a"), **fields})
     assert (answer.error_code, answer.base_offset) == (code, -1)
@@ -203,7 +203,7 @@ def test_without_acks_nothing_is_answered_and_an_error_ends_the_connection(broke
 
 
 @pytest.mark.parametrize("version", FETCH)
-def test_what_was_produced_is_fetched(broker: Broker, version: int) -> None:
+def test_produced_batches_can_be_fetched(broker: Broker, version: int) -> None:
     broker.produce(batch(b"a", b"b"))
     broker.produce(batch(b"c"))
     answer = partitions_of(broker.fetch({0: 0, 1: 0}, version=version))
@@ -326,7 +326,7 @@ def test_sessions_that_are_not_there(broker: Broker) -> None:
     assert broker.fetch(session_id=opened.session_id, session_epoch=1).error_code == 70
 
 
-def test_a_full_cache_takes_the_place_of_what_nobody_uses(broker: Broker) -> None:
+def test_full_session_cache_evicts_an_idle_session(broker: Broker) -> None:
     first, second, third = [broker.fetch({0: 0}, session_epoch=0).session_id for _ in range(3)]
     assert [bool(session) for session in (first, second, third)] == [True, True, False]
     broker.now = 100

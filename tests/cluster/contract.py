@@ -113,7 +113,7 @@ class StoreContract(ABC):
 
         self.run(tmp_path, work)
 
-    def test_what_does_not_fit_is_refused(self, tmp_path: Path) -> None:
+    def test_failed_conditions_and_illegal_names_are_refused(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             await one.create("a", b"1")
             with pytest.raises(NameExistsError):

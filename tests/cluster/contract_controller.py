@@ -123,7 +123,7 @@ class ControllerContract(ABC):
         self.run(tmp_path, work)
 
     @pytest.mark.parametrize("how", [UNKNOWN, AFTER])
-    def test_a_claim_whose_answer_was_lost(self, how: str, tmp_path: Path) -> None:
+    def test_claim_with_a_lost_response_still_yields_one_controller(self, how: str, tmp_path: Path) -> None:
         """Whether the claim was made or not, there is one controller, and it knows its role."""
 
         async def work(made: list[Faulty]) -> None:

@@ -127,7 +127,7 @@ class WatchContract(StoreContract):
 
         self.run(tmp_path, work)
 
-    def test_a_session_that_ends_is_told_by_its_names(self, tmp_path: Path) -> None:
+    def test_end_of_a_session_is_reported_by_its_names(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             session = await one.session(60_000, lambda: None)
             await one.create("alive/1", b"", session)
@@ -139,7 +139,7 @@ class WatchContract(StoreContract):
 
         self.run(tmp_path, work)
 
-    def test_what_changes_while_a_mirror_starts_is_in_it(self, tmp_path: Path) -> None:
+    def test_mirror_contains_changes_made_during_its_start(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             await one.create("a", b"1")
             copies = [Copy(one, "") for _ in range(3)]

@@ -109,7 +109,7 @@ def found(topic: str, topic_id: UUID, number: int, node: int, epoch: int = 3) ->
     return FoundReplica(topic, topic_id, number, node, f"/d{node}/{topic}-{number}", epoch, {}, generation=17)
 
 
-def test_a_store_is_made_anew_from_replicas_and_says_what_it_guessed() -> None:
+def test_store_is_rebuilt_from_replicas_and_lists_its_guesses() -> None:
     replicas = [
         found("t", ONE, 0, 1, epoch=3),
         found("t", ONE, 0, 2, epoch=9),

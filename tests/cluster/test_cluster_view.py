@@ -75,7 +75,7 @@ async def seen(view: ClusterView, condition: Callable[[], bool]) -> None:
     assert await view.until(condition, SOON)
 
 
-def test_everything_is_seen_and_told(tmp_path: Path) -> None:
+def test_all_changes_reach_the_view_and_its_listeners(tmp_path: Path) -> None:
     async def work(store: Faulty, other: SqliteStore, view: ClusterView) -> None:
         told: list[Changes] = []
         view.listeners.append(told.append)
@@ -167,7 +167,7 @@ def test_noted_state_is_visible_at_once_and_older_reads_are_ignored(tmp_path: Pa
     run(tmp_path, work)
 
 
-def test_a_name_that_is_made_anew_is_not_taken_for_older(tmp_path: Path) -> None:
+def test_recreated_name_does_not_count_as_older(tmp_path: Path) -> None:
     async def work(_: Faulty, other: SqliteStore, view: ClusterView) -> None:
         await other.commit([Change(broker_name(1), encode(broker(5)), MISSING), Change("a", b"", MISSING)])
         await other.create(topic_name("t"), encode(topic(1)))
@@ -193,7 +193,7 @@ def test_a_name_that_is_made_anew_is_not_taken_for_older(tmp_path: Path) -> None
     run(tmp_path, work)
 
 
-def test_listeners_are_told_in_order_and_an_error_stops_nobody(
+def test_listeners_are_called_in_order_and_survive_errors_of_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(_: Faulty, __: SqliteStore, view: ClusterView) -> None:

@@ -69,7 +69,7 @@ class TestController(ControllerContract):
 
         self.run(tmp_path, work)
 
-    def test_a_partition_that_someone_else_changes_does_not_hold_up_the_others(self, tmp_path: Path) -> None:
+    def test_concurrently_changed_partition_does_not_delay_the_others(self, tmp_path: Path) -> None:
         async def work(made: list[Faulty]) -> None:
             parties = await joined(made)
             topic = await make_topic(made[2].store, "t", [[3, 1, 2]] * 100)

@@ -114,7 +114,7 @@ def test_a_broker_that_stops_leads_no_more_unless_it_is_alone() -> None:
     assert settled(alone, there(stopping, broker(2))) == alone
 
 
-def test_a_minimum_that_is_reached_forgets_who_was_eligible() -> None:
+def test_reaching_min_insync_clears_eligible_replicas() -> None:
     alone = replace(WHOLE, isr=(M1,), elr=(M2,))
     assert settled(alone, ALL, min_insync=1) == replace(WHOLE, isr=(M1,), min_insync=1)
     assert settled(alone, ALL, min_insync=3) == replace(alone, min_insync=3)
@@ -145,7 +145,7 @@ def test_reassignment() -> None:
     assert reassign(moving, (1, 3)).leader_epoch == 6, "who was dropped may not know it yet, and delete its log later"
 
 
-def test_another_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
+def test_second_move_keeps_replicas_that_may_have_the_only_copy() -> None:
     """The first move has reached its new replica, and all former ones are gone."""
     moving = reassign(PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(M1,)), (2,))
     for only in (
@@ -161,7 +161,7 @@ def test_another_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
     assert reassign(replace(moving, leader=2, isr=(M2,)), (3, 2)).adding == (3, 2)
 
 
-def test_a_cancelled_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
+def test_cancelled_move_keeps_replicas_that_may_have_the_only_copy() -> None:
     """No replica is in sync, and only one that is being added has everything. Without it, another one that has lost
     something would be the only last-known replica."""
     moving = replace(reassign(WHOLE, (4, 1, 2)), leader=NO_LEADER, isr=())

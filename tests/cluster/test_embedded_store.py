@@ -126,7 +126,7 @@ def test_only_lasting_values_without_a_session_outlive_the_process() -> None:
 
 
 @pytest.mark.parametrize("crash_at", range(1, 12))
-def test_what_was_answered_survives_a_power_cut(crash_at: int) -> None:
+def test_answered_commits_survive_a_power_cut(crash_at: int) -> None:
     disk = MemoryFs()
     disk.mkdir("/data")
     disk.fsync_dir("/")
@@ -161,7 +161,7 @@ def test_a_file_that_is_damaged_or_of_a_later_version_is_refused() -> None:
             run(EmbeddedStore.open(PATH, ground))
 
 
-def test_what_an_earlier_store_had_is_taken_over_once() -> None:
+def test_values_of_an_earlier_store_are_imported_once() -> None:
     fs = MemoryFs()
     asked: list[str] = []
 

@@ -107,7 +107,7 @@ def test_emptied_candidate_is_missing_however_alone_it_is() -> None:
     assert chosen.recovery == Recovery(7, 2, ElectionKind.CHOSEN, 1000, 1000)
 
 
-def test_partition_that_was_never_written_begins_again_on_whatever_disks() -> None:
+def test_partition_that_was_never_written_to_begins_again_on_any_disk() -> None:
     """Broker 1 was in sync when the partition was created, and comes back with an empty directory; 3 is away."""
     state = leaderless((M1,), is_new=True, left=(M3,))
     brokers = {1: broker(1, 10), 2: broker(2, 11)}
@@ -139,7 +139,7 @@ def test_restored_backup_is_not_the_log_that_a_candidate_had() -> None:
     assert settled(reported(state, evidence(1, 11, 4, 50, made=3, kept_since=10)), brokers).leader == 1
 
 
-def test_longest_log_leads_where_the_store_does_not_know_who_had_everything() -> None:
+def test_longest_log_leads_after_the_store_was_restored() -> None:
     """The store was restored from a backup, or rebuilt from the directories: all replicas are asked."""
     state = leaderless([Member(node, ANY_EPOCH) for node in (1, 2, 3)])
     two = reported(state, evidence(1, 10, 5, 100, kept_since=1), evidence(2, 11, -1, 0, made=11))
@@ -225,7 +225,7 @@ def test_choice_of_a_replica_that_cannot_lead() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_whatever_is_lost_the_leader_has_all_that_any_candidate_still_had(seed: int) -> None:
+def test_leader_has_every_record_that_any_candidate_still_had(seed: int) -> None:
     """Candidates had one history; each lost a part of its end, or all of its log. Reports come in any order, and
     brokers restart in between."""
     case()

@@ -108,7 +108,7 @@ def test_each_thing_that_is_wrong_has_its_advice(
     assert all(one.places == (("t", 0),) for one in findings)
 
 
-def test_what_is_wrong_with_brokers() -> None:
+def test_problems_of_brokers_are_reported() -> None:
     cluster = seen(FINE, controller=None)
     silent = replace(cluster.brokers[2], answers=False, failed={"/d": "KAFKA_STORAGE_ERROR"})
     findings = judge(replace(cluster, brokers={**cluster.brokers, 2: silent}))
@@ -117,7 +117,7 @@ def test_what_is_wrong_with_brokers() -> None:
     assert "replace-disk 2" in findings[1].advice
 
 
-def test_nobody_is_told_to_replace_what_may_be_the_last_copy() -> None:
+def test_advice_never_replaces_the_disk_with_the_last_copy() -> None:
     alone = replace(FINE, isr=(2,), leader=2)
     leaderless = replace(FINE, number=1, leader=None)
     cluster = seen(alone, leaderless)
@@ -128,7 +128,7 @@ def test_nobody_is_told_to_replace_what_may_be_the_last_copy() -> None:
     assert found["broker 2: log directory /d: KAFKA_STORAGE_ERROR"].places == (("t", 0), ("t", 1))
 
 
-def test_a_full_disk_is_named_with_what_frees_it() -> None:
+def test_full_disk_is_reported_with_its_remedy() -> None:
     cluster = seen(FINE)
     full = {node: replace(one, full={"/d": 4096}) for node, one in cluster.brokers.items()}
     findings = judge(replace(cluster, brokers=full))

@@ -67,7 +67,7 @@ def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
     run(tmp_path, work, 4)
 
 
-def test_who_has_lost_the_session_joins_again_in_a_new_epoch(tmp_path: Path) -> None:
+def test_broker_that_lost_its_session_rejoins_in_a_new_epoch(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
         party = ClusterMember(made[0], 1)
         await party.join()
@@ -111,7 +111,7 @@ def test_joining_again_is_tried_until_the_store_works(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path) -> None:
+def test_doubt_about_the_session_and_its_end_are_reported(tmp_path: Path) -> None:
     """Another process holds the write lock for more than two thirds of the session's time, and releases it."""
 
     async def work(made: list[Faulty]) -> None:
@@ -135,7 +135,7 @@ def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path)
     run(tmp_path, work)
 
 
-def test_a_session_in_doubt_is_told_at_once_to_who_asks(tmp_path: Path) -> None:
+def test_check_reports_a_session_in_doubt_at_once(tmp_path: Path) -> None:
     """After a pause of the process, requests are handled before the timer of `Membership.run`: here it never runs."""
 
     async def work(made: list[Faulty]) -> None:
@@ -271,7 +271,7 @@ def test_late_registration_of_a_killed_process_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("how", [BEFORE, UNKNOWN, AFTER])
-def test_an_update_is_written_once_whatever_fails(how: str, tmp_path: Path) -> None:
+def test_update_is_written_once_despite_failures(how: str, tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
         party = ClusterMember(made[0], 1)
         await party.join()
@@ -304,7 +304,7 @@ def test_an_update_that_could_not_be_written_is_tried_again(tmp_path: Path) -> N
     run(tmp_path, work)
 
 
-def test_a_registration_that_someone_has_removed_is_made_again(tmp_path: Path) -> None:
+def test_removed_registration_is_made_again(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
         party = ClusterMember(made[0], 1)
         await party.join()

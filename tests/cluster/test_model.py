@@ -73,7 +73,9 @@ _TOPICS = st.builds(
 
 
 @given(state=_STATES, broker=_BROKERS, topic=_TOPICS)
-def test_what_is_written_is_read(state: PartitionState, broker: BrokerRegistration, topic: TopicState) -> None:
+def test_encoded_values_decode_to_the_same_values(
+    state: PartitionState, broker: BrokerRegistration, topic: TopicState
+) -> None:
     case()
     assert decode_partition("p", encode(state)) == state
     assert decode_broker("b", encode(broker)) == broker

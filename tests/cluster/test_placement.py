@@ -29,7 +29,7 @@ def test_kafkas_example() -> None:
 
 
 @given(racks=st.lists(st.integers(0, 3), min_size=1, max_size=9), partitions=st.integers(1, 40), data=st.data())
-def test_what_holds_for_all(racks: list[int], partitions: int, data: st.DataObject) -> None:
+def test_placement_is_balanced_and_spread_over_racks(racks: list[int], partitions: int, data: st.DataObject) -> None:
     case()
     has_racks = data.draw(st.booleans())
     brokers = {number * 3: f"r{rack}" if has_racks else None for number, rack in enumerate(racks)}

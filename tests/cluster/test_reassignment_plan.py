@@ -145,7 +145,7 @@ def test_a_fourth_broker_of_an_even_cluster() -> None:
     assert sum(len(move.adding) for move in moves) == 30
 
 
-def test_what_a_removed_broker_led_is_led_by_those_that_have_it() -> None:
+def test_partitions_of_a_removed_broker_are_led_by_existing_replicas() -> None:
     layout: Layout = {("t", number): (9, 1, 2) for number in range(4)}
     now = after(layout, evacuate(layout, {1: None, 2: None, 3: None, 9: None}, 9))
     assert all(set(replicas) == {1, 2, 3} for replicas in now.values())

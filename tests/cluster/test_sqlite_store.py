@@ -48,7 +48,7 @@ class TestSqliteStore(SharedStoreContract, WatchContract):
             db.execute("ROLLBACK")
 
 
-def test_a_locked_file_does_not_keep_who_closes(tmp_path: Path) -> None:
+def test_close_does_not_wait_for_a_locked_file(tmp_path: Path) -> None:
     """The call that waits for the lock gives up, calls queued behind it too, and the sessions end by their time."""
 
     async def work() -> float:
@@ -69,7 +69,7 @@ def test_a_locked_file_does_not_keep_who_closes(tmp_path: Path) -> None:
     assert asyncio.run(work()) < 10  # 40 s: four times as long as one waits
 
 
-def test_what_was_answered_survives_a_kill_and_the_lease_does_not(tmp_path: Path) -> None:
+def test_answered_commits_survive_a_kill_and_leases_expire(tmp_path: Path) -> None:
     path = tmp_path / "store"
     process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -201,7 +201,7 @@ def test_watcher_that_missed_too_much_is_told_to_reload(tmp_path: Path, monkeypa
         file.disconnect([])
 
 
-def test_a_change_elsewhere_is_told_soon_and_many_names_make_it_no_slower(tmp_path: Path) -> None:
+def test_changes_by_others_are_reported_fast_even_with_many_names(tmp_path: Path) -> None:
     async def run() -> None:
         one, other = await SqliteStore.open(tmp_path / "store"), await SqliteStore.open(tmp_path / "store")
         steps = [Change(f"many/{number}", bytes(50), MISSING) for number in range(10_000)]

@@ -132,7 +132,7 @@ def die(*_: object) -> None:
 
 
 @pytest.mark.parametrize("is_applied", [False, True])
-def test_a_change_whose_answer_is_lost_is_made_once(is_applied: bool, server: ZooKeeperNode, tmp_path: Path) -> None:
+def test_change_with_a_lost_response_is_made_once(is_applied: bool, server: ZooKeeperNode, tmp_path: Path) -> None:
     """The connection is lost before or after the server has made the change."""
 
     async def work() -> None:
@@ -225,7 +225,7 @@ def test_many_changes_under_a_connection_that_is_cut_again_and_again(server: Zoo
     run(work)
 
 
-def test_what_changes_while_there_is_no_connection_is_told_after_it(server: ZooKeeperNode, tmp_path: Path) -> None:
+def test_changes_during_a_lost_connection_are_reported_after_it(server: ZooKeeperNode, tmp_path: Path) -> None:
     async def work() -> None:
         async with behind(server, tmp_path) as (proxy, store, other):
             await other.create("a", b"1")
@@ -305,7 +305,7 @@ def test_a_deaf_connection_makes_a_session_uncertain_before_others_see_its_end(
     run(work)
 
 
-def test_an_outcome_that_nobody_knows_is_said(server: ZooKeeperNode, tmp_path: Path) -> None:
+def test_unknown_outcome_is_raised(server: ZooKeeperNode, tmp_path: Path) -> None:
     """The answer is lost, and then the session that could have found the outcome."""
 
     async def work() -> None:
@@ -428,7 +428,7 @@ def test_a_store_of_many_names_is_loaded_soon(server: ZooKeeperNode, tmp_path: P
     run(work)
 
 
-def test_what_an_operator_has_deleted_is_made_again(server: ZooKeeperNode, tmp_path: Path) -> None:
+def test_nodes_that_an_operator_deleted_are_created_again(server: ZooKeeperNode, tmp_path: Path) -> None:
     async def work() -> None:
         store = await opened(server.address, tmp_path)
         await store.create("folder/a", b"")

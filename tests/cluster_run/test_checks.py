@@ -79,7 +79,7 @@ class Model:
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 60))
-def test_nothing_is_found_in_what_a_correct_cluster_does(seed: int, steps: int) -> None:
+def test_correct_histories_have_no_anomalies(seed: int, steps: int) -> None:
     case()
     assert check(Model(seed).run(steps)).anomalies == []
 
@@ -137,7 +137,7 @@ def without(value: str, ops: tuple[Op, ...] = GOOD) -> list[Op]:
     ]
 
 
-def test_a_write_that_nobody_reads_though_all_have_read_on_is_lost() -> None:
+def test_acknowledged_write_that_no_reader_sees_is_lost() -> None:
     report = check(History(without("b")), Promises(all_polled=False))
     assert [one.what for one in report.anomalies if one.kind == "lost-write"] == [
         "b was acknowledged at 1 and never read"
@@ -153,7 +153,7 @@ def test_a_send_of_which_nothing_is_known_may_have_happened_or_not() -> None:
     assert check(History(without("b", tuple(without("a", tuple(ops)))))).anomalies == []
 
 
-def test_what_the_clients_settings_allow_is_no_anomaly() -> None:
+def test_duplicates_and_rewinds_allowed_by_settings_are_not_anomalies() -> None:
     twice = [*GOOD[:3], replace(GOOD[3], steps=(Read("t-0", 2, "c"), Read("t-0", 3, "a"))), *GOOD[4:]]
     assert "duplicate" not in check(History(twice), Promises(is_idempotent=False)).kinds()
     back = [*GOOD[:3], replace(GOOD[3], steps=(Read("t-0", 0, "a"),)), *GOOD[4:]]

@@ -164,7 +164,7 @@ def ask(port: int, path: str) -> tuple[int, str]:
             return 0, ""
 
 
-def test_what_is_done_to_a_cluster_and_its_metadata_file(memory: Path) -> None:
+def test_cluster_survives_mistreatment_of_its_metadata_file(memory: Path) -> None:
     with ExitStack() as stack:
         disk = stack.enter_context(Disk(memory / "disk", 4)) if Disk.can_be_made() else None
         store = memory if disk is None else disk.path

@@ -115,7 +115,7 @@ def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(me
         cluster.wait_healthy()
 
 
-def test_a_broker_that_was_away_deletes_what_was_deleted(memory: Path) -> None:
+def test_returning_broker_deletes_replicas_of_deleted_topics(memory: Path) -> None:
     with SeglogCluster(memory / "cluster", count=2, settings=SETTINGS) as cluster:
         create_topics(cluster.bootstrap, NewTopic("t", 1, 2))
         assert write(cluster.bootstrap, "t", "1") is None

@@ -77,7 +77,7 @@ def test_a_new_member_gets_its_id_before_it_joins_from_version_4_on(driver: Shar
     assert driver.joined(driver.start_join("c-1", version=version)).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_those_who_were_given_ids(driver: ShardDriver) -> None:
+def test_rebalance_waits_for_members_with_new_ids(driver: ShardDriver) -> None:
     (member,) = driver.stable()
     given = driver.joined(driver.start_join())
     driver.start_join(member)
@@ -131,7 +131,7 @@ def test_most_votes_win() -> None:
     assert {driver.joined(ticket).protocol for ticket in tickets} == {"b"}
 
 
-def test_only_what_all_speak_is_voted_for() -> None:
+def test_only_protocols_of_all_members_are_chosen() -> None:
     driver = ShardDriver(GroupLimits(0))
     tickets = [driver.start_join(version=3, protocols=BOTH), driver.start_join(version=3, protocols=BOTH[1:])]
     driver.advance(0)
@@ -158,7 +158,7 @@ def test_a_group_that_could_not_be_written_is_not_there(driver: ShardDriver) -> 
 # The size of a group
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_full_group_refuses_new_members() -> None:
     driver = ShardDriver(GroupLimits(DELAY, max_size=2))
     members = driver.stable(2)
     answer = driver.joined(driver.start_join(version=3))
@@ -191,7 +191,7 @@ def test_a_leader_that_joins_again_makes_all_join(driver: ShardDriver) -> None:
     assert driver.joined(again).generation == driver.joined(last).generation == 2
 
 
-def test_a_follower_that_joins_again_is_told_what_it_knows(driver: ShardDriver) -> None:
+def test_rejoining_follower_without_changes_does_not_rebalance(driver: ShardDriver) -> None:
     leader, follower = driver.stable(2)
     answer = driver.joined(driver.start_join(follower))
     assert (answer.code, answer.generation, answer.leader, answer.members) == (ErrorCode.NONE, 1, leader, ())
@@ -289,7 +289,7 @@ def test_member_that_does_not_sync_is_removed(driver: ShardDriver) -> None:
     assert follower not in driver.group.members
 
 
-def test_everybody_is_out_when_nobody_asks_for_an_assignment(driver: ShardDriver) -> None:
+def test_group_becomes_empty_if_no_member_syncs(driver: ShardDriver) -> None:
     ticket = driver.join_twice()
     driver.advance(DELAY)
     member = driver.joined(ticket).member_id

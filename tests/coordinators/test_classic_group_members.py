@@ -31,7 +31,7 @@ def test_members_leave_together(driver: ShardDriver) -> None:
     assert driver.leave(leader) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_nobody_leaves_a_group_that_is_not_there(driver: ShardDriver) -> None:
+def test_leaving_an_unknown_group_gets_unknown_member_id(driver: ShardDriver) -> None:
     assert driver.leave("a", "b") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
@@ -41,7 +41,7 @@ def test_a_pending_member_leaves_an_empty_group(driver: ShardDriver) -> None:
     assert driver.group.state is GroupState.EMPTY
 
 
-def test_a_member_that_is_removed_while_it_waits_is_told_so(driver: ShardDriver) -> None:
+def test_removed_member_that_waits_gets_unknown_member_id(driver: ShardDriver) -> None:
     leader, _ = driver.stable(2)
     again = driver.start_join(leader)
     driver.leave(leader)
@@ -174,7 +174,7 @@ def test_heartbeats(driver: ShardDriver) -> None:
 # The end
 
 
-def test_a_group_that_dies_tells_all_who_wait(driver: ShardDriver) -> None:
+def test_dead_group_answers_all_waiting_members(driver: ShardDriver) -> None:
     first, second = driver.join_twice(), driver.join_twice()
     driver.advance(2 * DELAY)
     waiting = driver.start_sync(driver.joined(second).member_id, 1)

@@ -125,7 +125,7 @@ def test_nothing_is_committed(driver: ShardDriver) -> None:
 
 
 @pytest.mark.parametrize(("known", "asked", "found"), [(OLD, NEW, False), (OLD, OLD, True), (None, NEW, True)])
-def test_a_topic_that_was_made_anew_has_no_commits(known: UUID | None, asked: UUID, found: bool) -> None:
+def test_recreated_topic_has_no_committed_offsets(known: UUID | None, asked: UUID, found: bool) -> None:
     offsets = CommittedOffsets()
     offsets.put(OffsetCommitKey(GROUP, "t", 0), OffsetAndMetadata(5, 0, "", WALL, topic_id=known), 0)
     assert (offsets.fetch(GROUP, ("t", 0), asked, require_stable=False).value is not None) == found
@@ -205,14 +205,14 @@ def test_offsets_that_members_read_are_not_deleted(driver: ShardDriver) -> None:
     assert changed == ([ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE], [(OffsetCommitKey(GROUP, "u", 0), None)])
 
 
-def test_offsets_of_a_group_that_does_not_say_what_it_reads(driver: ShardDriver) -> None:
+def test_offsets_of_a_group_without_subscriptions_cannot_be_deleted(driver: ShardDriver) -> None:
     driver.start_join(version=3, protocol_type="connect", protocols=(("x", b""),))
     with pytest.raises(CoordinatorError) as refused:
         driver.shard.delete_offsets(GROUP, [("t", 0)])
     assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_members_whose_metadata_cannot_be_read_may_read_anything(driver: ShardDriver) -> None:
+def test_unreadable_member_metadata_counts_as_subscribed_to_every_topic(driver: ShardDriver) -> None:
     driver.stable(protocols=(("range", b"?"),))
     changed = driver.shard.delete_offsets(GROUP, [("t", 0)])
     assert changed.codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
@@ -308,7 +308,7 @@ def test_pending_transactional_offsets_do_not_expire(driver: ShardDriver) -> Non
     assert expire(driver) == []
 
 
-def test_an_empty_group_without_offsets_goes_but_not_while_someone_is_about_to_join(driver: ShardDriver) -> None:
+def test_empty_group_without_offsets_expires_unless_a_member_is_joining(driver: ShardDriver) -> None:
     driver.start_join()
     assert expire(driver) == []
     driver.advance(SESSION)
@@ -328,7 +328,7 @@ def test_an_empty_group_without_offsets_goes_but_not_while_someone_is_about_to_j
         )
     )
 )
-def test_a_start_finds_what_there_was(actions: list[tuple[str, int, int, str]]) -> None:
+def test_offsets_are_the_same_after_a_restart(actions: list[tuple[str, int, int, str]]) -> None:
     case()
     driver = ShardDriver()
     model: dict[tuple[str, int], int] = {}

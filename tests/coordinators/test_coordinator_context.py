@@ -209,7 +209,7 @@ def test_returned_offsets_follow_the_high_watermark(cluster: Coordinators) -> No
     assert groups(node).shard("g").places("g") == []
 
 
-def test_in_doubt_offsets_are_told_only_while_all_members_of_the_isr_follow(cluster: Coordinators) -> None:
+def test_in_doubt_offsets_are_returned_only_while_the_whole_isr_follows(cluster: Coordinators) -> None:
     """Another coordinator that one of them had elected might have committed later ones."""
     one = cluster[1]
     cluster.wait(cluster.begin(one, groups(one).commit(commit("g", 5))))
@@ -229,7 +229,7 @@ def test_in_doubt_offsets_are_told_only_while_all_members_of_the_isr_follow(clus
     cluster.wait(cluster.begin(one, groups(one).newest("g")), 1.0)
 
 
-def test_after_a_pause_no_offset_is_told_before_the_session_is_checked(cluster: Coordinators) -> None:
+def test_after_a_pause_the_session_is_checked_before_offsets_are_returned(cluster: Coordinators) -> None:
     """Another coordinator may have committed meanwhile, and requests are handled before the timer that notices."""
     one = cluster[1]
     cluster.wait(cluster.begin(one, groups(one).commit(commit("g", 5))))
@@ -267,7 +267,7 @@ def test_a_pause_while_offsets_are_awaited_is_noticed(cluster: Coordinators) -> 
             cluster.wait(waiting)
 
 
-def test_a_new_coordinator_waits_until_it_knows_what_is_committed(cluster: Coordinators) -> None:
+def test_new_coordinator_waits_until_its_records_are_committed(cluster: Coordinators) -> None:
     committed = cluster[1].process.create_task(groups(cluster[1]).commit(commit(offset=5)))
     cluster.wait(committed)
     log = offsets_of(cluster[2]).log
@@ -335,7 +335,7 @@ def test_waiting_members_get_not_coordinator_when_leadership_moves(cluster: Coor
     assert left.result() == [ErrorCode.NONE]
 
 
-def test_a_new_epoch_of_the_same_leader_begins_with_what_the_log_says(cluster: Coordinators) -> None:
+def test_new_epoch_of_the_same_leader_reloads_groups_from_the_log(cluster: Coordinators) -> None:
     node = cluster[1]
     member_id = cluster.wait(cluster.begin(node, groups(node).join(joining()))).member_id
     cluster.cut(2, 3)
@@ -407,7 +407,7 @@ def joining_consumer(member_id: str) -> ConsumerHeartbeat:
     return ConsumerHeartbeat("g", member_id, 0, None, None, 60_000, frozenset({"t"}), None, None, {}, "c", "/h")
 
 
-def test_an_answer_that_changes_nothing_waits_until_what_it_says_is_committed(cluster: Coordinators) -> None:
+def test_heartbeat_without_changes_waits_until_its_state_is_committed(cluster: Coordinators) -> None:
     """The next coordinator may not have it: then the member would be ahead of its group."""
     one = cluster[1]
     cluster.wait(cluster.begin(one, groups(one).consumer_heartbeat(joining_consumer("one"))))

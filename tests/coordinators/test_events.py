@@ -18,7 +18,7 @@ def driver() -> ShardDriver:
     return ShardDriver(GroupLimits(DELAY))
 
 
-def test_a_join_and_its_rebalance_are_told(driver: ShardDriver) -> None:
+def test_join_and_rebalance_are_logged(driver: ShardDriver) -> None:
     (member,) = driver.stable(1)
     assert driver.events == [
         f"A member without an id joins group g in state Empty (client id c, /h). It is to join again as {member}.",

@@ -328,7 +328,7 @@ def test_expired_offsets_are_removed_in_the_background() -> None:
     assert [value for _, value in coordinated.written()][1:] == ["<DELETE>", "<DELETE>"]
 
 
-def test_who_waits_when_the_coordinator_stops_is_sent_elsewhere() -> None:
+def test_stopping_coordinator_sends_waiting_members_elsewhere() -> None:
     coordinated = RunningCoordinator(settings=SETTINGS._replace(group_initial_rebalance_delay_ms=60_000))
     joining: list[asyncio.Task[Any]] = []
 

@@ -113,7 +113,7 @@ def test_kafkas_bytes_are_read_and_written_again(kafkas_records: list[Record]) -
 
 
 @given(ENTRIES)
-def test_what_is_written_is_read(entry: GroupRecord) -> None:
+def test_encoded_records_decode_to_the_same_records(entry: GroupRecord) -> None:
     case()
     assert decode(*encode(entry)) == entry
 
@@ -285,7 +285,7 @@ def test_any_bytes(key: bytes, value: bytes | None, kind: str) -> None:
         return
 
 
-def test_what_follows_is_passed_over_and_newer_versions_are_not_known() -> None:
+def test_trailing_bytes_are_ignored_and_newer_versions_refused() -> None:
     key, value = encode((OffsetCommitKey("g", "t", 0), OffsetAndMetadata(5, 1, "m", 9)))
     assert value is not None
     assert decode(key + b"x", value + b"yz") == (OffsetCommitKey("g", "t", 0), OffsetAndMetadata(5, 1, "m", 9))

@@ -178,7 +178,7 @@ def test_a_file_copied_from_a_broker_passes() -> None:
     assert note.startswith("Kafka keys without effect here: controller.quorum.bootstrap.servers, ")
 
 
-def test_a_listener_without_a_protocol_is_told_from_a_protocol_that_is_not_served() -> None:
+def test_listener_without_protocol_and_unserved_protocol_get_different_errors() -> None:
     with pytest.raises(InvalidConfigError, match="IN has no protocol of Kafka's"):
         BrokerConfig.from_mapping({"listeners": "IN://:1"})
     with pytest.raises(InvalidConfigError, match="SSL is not served yet"):
@@ -221,7 +221,7 @@ def test_a_listener_without_a_protocol_is_told_from_a_protocol_that_is_not_serve
         },
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, str]) -> None:
+def test_invalid_broker_settings_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(InvalidConfigError):
         BrokerConfig.from_mapping(given)
 

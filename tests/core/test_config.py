@@ -206,7 +206,7 @@ def test_small_segments_by_the_internal_key() -> None:
     assert replace(config, segment_ms=5).segment_bytes == 1000
 
 
-def test_what_is_derived() -> None:
+def test_derived_values_of_a_log_configuration() -> None:
     config = LogConfig(cleanup_policy=frozenset({"compact", "delete"}), segment_ms=10, max_compaction_lag_ms=3)
     assert (config.compact, config.delete, config.max_segment_ms) == (True, True, 3)
     assert LogConfig(segment_ms=10, max_compaction_lag_ms=3).max_segment_ms == 10

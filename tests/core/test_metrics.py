@@ -24,7 +24,7 @@ _UNESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
         )
     )
 )
-def test_what_is_rendered_is_read_again(samples: list[tuple[float, list[tuple[str, str]], str]]) -> None:
+def test_rendered_metrics_parse_back(samples: list[tuple[float, list[tuple[str, str]], str]]) -> None:
     cases.case()
     text = render([Family("a_b", "gauge", "Help.", [Sample(*sample) for sample in samples])]).decode()
     first, second, *lines, last = text.split("\n")

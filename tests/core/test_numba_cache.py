@@ -127,7 +127,7 @@ def test_the_directory_changes_with_the_sources(tmp_path: Path) -> None:
     assert oct(os.stat(first).st_mode & 0o777) == "0o700"
 
 
-def test_a_kernel_is_made_of_the_files_of_what_it_calls() -> None:
+def test_cache_key_of_a_kernel_covers_the_files_it_calls() -> None:
     def names(function: Any) -> set[str]:
         found = intrinsics._sources(function.py_func, set())
         return {Path(path).name for path in found}

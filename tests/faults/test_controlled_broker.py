@@ -160,7 +160,9 @@ def test_faults_clock_topics_and_reset(served: Served) -> None:
         ("POST", "/v1/reset", {"topics": {"t": {"partition": 3}}}, 400, "no field 'partition'"),
     ],
 )
-def test_says_what_is_wrong(served: Served, method: str, path: str, body: object, status: int, why: str) -> None:
+def test_invalid_requests_get_a_status_and_the_reason(
+    served: Served, method: str, path: str, body: object, status: int, why: str
+) -> None:
     found, document = served.ask(method, path, body)
     assert (found, why in document["error"]) == (status, True), document
 
@@ -284,7 +286,7 @@ def test_kill_ends_the_process_without_an_answer(tmp_path: Path) -> None:
     assert serving.process.returncode == 0
 
 
-def test_a_start_that_fails_is_told_and_may_be_tried_again(tmp_path: Path) -> None:
+def test_failed_start_is_reported_and_can_be_retried(tmp_path: Path) -> None:
     serving = Serving(tmp_path, "--listen", "127.0.0.1:0")
     with serving as served:
         assert served.ask("POST", "/v1/stop") == (200, {})

@@ -149,7 +149,7 @@ def test_api_versions_of_an_unknown_version_are_answered_in_version_0() -> None:
     assert failed_answer(ApiKey.API_VERSIONS, 4, b"", fault, topic_name) == b"\x00\x23\x00\x00\x00\x00"
 
 
-def test_says_what_cannot_be() -> None:
+def test_impossible_faults_are_refused_with_the_reason() -> None:
     for fault, why in (
         (Fault(effect="error", api="Produce", error=_ERROR, whole=True), "only for its entries"),
         (Fault(effect="error", api="Heartbeat", error=_ERROR, partition=0), "no error for a topic or partition"),

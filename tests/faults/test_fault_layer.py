@@ -175,7 +175,7 @@ def test_a_delayed_request_is_applied_later(broker: Broker) -> None:
     assert producer.flush(30) == 0
 
 
-def test_a_throttled_client_is_told(broker: Broker) -> None:
+def test_throttled_client_gets_the_throttle_time(broker: Broker) -> None:
     told: list[Any] = []
     fault = broker.throttle("Produce", seconds=0.25)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "throttle_cb": told.append, **_QUICK})

@@ -90,7 +90,7 @@ def test_the_next_step_waits_for_threads() -> None:
     run(main)
 
 
-def test_threads_of_directories_do_what_is_due() -> None:
+def test_directory_threads_run_due_work_after_a_move() -> None:
     async def main(loop: MovableLoop) -> None:
         threads, done = MovableWorkers(), threading.Event()
         worker = threads.make(loop.clock, lambda _: None, "test")
@@ -133,7 +133,7 @@ def offsets(broker: Broker) -> tuple[int, int]:
     return found
 
 
-def test_retention_deletes_what_has_become_old(broker: Broker) -> None:
+def test_retention_deletes_records_that_expire_by_the_moved_clock(broker: Broker) -> None:
     produce(broker, b"1")
     broker.clock.advance(6 * 86_400)
     assert offsets(broker) == (0, 1)

@@ -32,7 +32,7 @@ def create(both: Both, *topics: dict[str, Any], version: int | None = 4) -> dict
     return {found["name"]: found["error_code"] for found in answer["topics"]}
 
 
-def test_topics_are_created_and_refused_alike(both: Both) -> None:
+def test_creating_topics_succeeds_and_fails_as_in_kafka(both: Both) -> None:
     assert create(both, topic("adm-a")) == {"adm-a": 0}
     assert create(both, topic("adm-a"), topic("adm.b"), topic("twice"), topic("twice")) == {
         "adm-a": 36,
@@ -73,11 +73,11 @@ def test_topics_are_created_and_refused_alike(both: Both) -> None:
         {"min_compaction_lag_ms": "10", "max_compaction_lag_ms": "5"},
     ],
 )
-def test_configurations_are_refused_alike(both: Both, config: dict[str, str | None]) -> None:
+def test_invalid_configurations_are_refused_as_in_kafka(both: Both, config: dict[str, str | None]) -> None:
     assert create(both, topic("adm-bad", 1, 1, **config)) == {"adm-bad": 40}
 
 
-def test_partitions_are_added_alike(both: Both) -> None:
+def test_partitions_are_added_as_in_kafka(both: Both) -> None:
     create(both, topic("grow", 2))
 
     def grow(name: str, count: int, assignments: Any = None, *, validate_only: bool = False) -> int:
@@ -95,7 +95,7 @@ def test_partitions_are_added_alike(both: Both) -> None:
     assert len(seen["topics"][0]["partitions"]) == 4
 
 
-def test_topics_are_deleted_alike(both: Both) -> None:
+def test_topics_are_deleted_as_in_kafka(both: Both) -> None:
     create(both, topic("gone"), topic("gone-too"))
 
     def delete(*asked: dict[str, Any]) -> list[int]:
@@ -112,7 +112,7 @@ def test_topics_are_deleted_alike(both: Both) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_metadata_are_told_alike(both: Both, version: int) -> None:
+def test_metadata_equals_kafkas(both: Both, version: int) -> None:
     create(both, topic(f"seen-{version}", 2))
     for asked in ([f"seen-{version}"], [f"seen-{version}", f"seen-{version}", "unseen", "not legal"], []):
         both.same(
@@ -128,7 +128,7 @@ def test_metadata_are_told_alike(both: Both, version: int) -> None:
         both.same(ApiKey.METADATA, version, topics=[{"name": None, "topic_id": UNKNOWN_ID}])
 
 
-def test_pages_of_partitions_are_alike(both: Both) -> None:
+def test_pages_of_partitions_equal_kafkas(both: Both) -> None:
     create(both, topic("page-a", 3), topic("page-b", 2))
     asked = [{"name": name} for name in ("page-b", "page-a", "page-c")]
     for limit in (0, 1, 2, 3, 4, 5, 100):
@@ -153,13 +153,13 @@ def test_pages_of_partitions_are_alike(both: Both) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [1, 2, 3])
-def test_the_cluster_is_described_alike(both: Both, endpoint: int) -> None:
+def test_cluster_description_equals_kafkas(both: Both, endpoint: int) -> None:
     both.same(ApiKey.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True, endpoint_type=endpoint)
     both.same(ApiKey.DESCRIBE_CLUSTER, 0)
 
 
 @pytest.mark.parametrize("timestamp", [-1, -2, -3, -4, -5, -6, -7, 0, 5])
-def test_offsets_of_an_empty_topic_are_alike(both: Both, timestamp: int) -> None:
+def test_offsets_of_an_empty_topic_equal_kafkas(both: Both, timestamp: int) -> None:
     name = f"empty{timestamp}"
     create(both, topic(name))
     for version in range(1, 12):
@@ -176,7 +176,7 @@ def test_offsets_of_an_empty_topic_are_alike(both: Both, timestamp: int) -> None
                 )
 
 
-def test_epochs_and_deletions_of_an_empty_topic_are_alike(both: Both) -> None:
+def test_epochs_and_deletions_of_an_empty_topic_equal_kafkas(both: Both) -> None:
     create(both, topic("records"), topic("compacted", cleanup_policy="compact"), topic("kept", cleanup_policy=""))
     for epoch, current in ((0, -1), (0, 0), (5, -1), (0, 5), (-1, -1)):
         wanted = [{"partition": at, "leader_epoch": epoch, "current_leader_epoch": current} for at in (0, 7)]
@@ -209,7 +209,7 @@ _ELSEWHERE = {"min.insync.replicas", "flush.ms", "segment.ms", "segment.jitter.m
 """Kafka sets the first one for the cluster itself (KIP-966), and shows no synonyms of the others."""
 
 
-def test_a_topic_is_configured_alike(both: Both, kafka: KafkaNode) -> None:
+def test_topic_configuration_changes_as_in_kafka(both: Both, kafka: KafkaNode) -> None:
     create(both, topic("conf", retention_ms="77"))
     described(both, 2, "conf", "retention.ms")  # Kafka's broker knows it, too
     with Wire(kafka.bootstrap) as real:
@@ -253,7 +253,7 @@ def test_a_topic_is_configured_alike(both: Both, kafka: KafkaNode) -> None:
         described(both, 2, "conf", "retention.ms", "cleanup.policy", "segment.bytes")
 
 
-def test_a_broker_is_configured_alike(both: Both) -> None:
+def test_broker_configuration_changes_as_in_kafka(both: Both) -> None:
     create(both, topic("conf-b"))
     keys = ("log.retention.ms", "log.retention.hours", "num.partitions", "log.segment.bytes", "message.max.bytes")
     for kind, name, *changes in (
@@ -278,7 +278,7 @@ def test_a_broker_is_configured_alike(both: Both) -> None:
         described(both, 4, name)
 
 
-def test_ids_and_producers_are_asked_for_alike(both: Both) -> None:
+def test_producer_ids_and_producers_are_described_as_in_kafka(both: Both) -> None:
     create(both, topic("produced"))
     for contents in (
         {"transactional_id": ""},

@@ -42,7 +42,7 @@ def job(directory: LogDir, number: int, tasks: list[dict[int, list[bytes]]]) -> 
     return adopt(directory, f"job-{number}", parts, "query:q", number, allow_foreign=True)
 
 
-def test_kafka_goes_on_with_what_was_adopted(own_kafka: KafkaNode) -> None:
+def test_kafka_continues_a_log_with_adopted_segments(own_kafka: KafkaNode) -> None:
     tools.topics(own_kafka.bootstrap, "--create", "--topic", "t", "--partitions", "2", *_SMALL)
     expected: dict[str, list[bytes | None]] = {"t-0": [], "t-1": []}
     rng = random.Random(4)
@@ -72,7 +72,7 @@ def test_kafka_goes_on_with_what_was_adopted(own_kafka: KafkaNode) -> None:
     assert complaints(own_kafka) == []
 
 
-def test_kafka_goes_on_with_what_our_broker_took_over(own_kafka: KafkaNode) -> None:
+def test_kafka_continues_a_log_whose_segments_our_broker_took_over(own_kafka: KafkaNode) -> None:
     tools.topics(own_kafka.bootstrap, "--create", "--topic", "t", "--partitions", "2", *_SMALL)
     place = TopicPartition("t", 0)
     for turn in range(2):

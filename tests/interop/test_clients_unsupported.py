@@ -30,7 +30,7 @@ TOOLS = {
 }
 
 
-def test_tools_of_what_is_not_supported_end_at_once_and_say_why(tmp_path: Path) -> None:
+def test_tools_for_unsupported_features_fail_at_once_with_the_reason(tmp_path: Path) -> None:
     with Server("ours", tmp_path / "log") as server:
         steps = Steps(CURRENT, server.bootstrap)
         for tool, (arguments, _) in TOOLS.items():

@@ -154,7 +154,7 @@ def test_uncompressed_logs_come_out_byte_for_byte(tmp_path: Path, seed: int, leg
 
 
 @pytest.mark.parametrize("seed", range(100, 102))
-def test_compressed_logs_come_out_the_same_but_for_what_a_codec_makes(tmp_path: Path, seed: int) -> None:
+def test_compressed_logs_have_the_same_contents_after_compaction(tmp_path: Path, seed: int) -> None:
     case()
     logs = _Triplets(tmp_path, seed, tuple(Codec), legacy=seed % 2 == 0)
     for at, map_keys in enumerate([9, 1000, 1000]):

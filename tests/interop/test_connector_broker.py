@@ -95,7 +95,7 @@ def topic(ours: World) -> str:
     return name
 
 
-def test_a_stream_and_what_becomes_of_its_topic(ours: World, topic: str, tmp_path: Path) -> None:
+def test_stream_follows_growth_and_deletions_of_its_topic(ours: World, topic: str, tmp_path: Path) -> None:
     """A checkpoint of the connector's and one of ours, in turn: more records, more partitions, deleted records."""
     chosen = {"subscribePattern": f"{topic}.*", "startingOffsets": "earliest"}
     records = [row for batch in ours.run("kafka", chosen, tmp_path) for row in batch.records]

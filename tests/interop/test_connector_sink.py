@@ -70,7 +70,7 @@ def test_rows_go_where_the_connector_sends_them(world: World, tmp_path: Path, ke
         ("SELECT 'v' AS value, -1 AS partition", {"topic": "t"}),
     ],
 )
-def test_what_the_connector_refuses_we_refuse(
+def test_rows_that_the_connector_refuses_are_refused(
     world: World, tmp_path: Path, query: str, options: dict[str, str]
 ) -> None:
     frame = world.spark.sql(query)
@@ -81,7 +81,7 @@ def test_what_the_connector_refuses_we_refuse(
         frame.write.format("seglog").options(**options).mode("append").save(str(tmp_path / "log"))
 
 
-def test_kafka_goes_on_with_what_spark_wrote(world: World, own_kafka: KafkaNode) -> None:
+def test_kafka_continues_a_log_that_spark_wrote(world: World, own_kafka: KafkaNode) -> None:
     small = ["--config", "segment.bytes=1048576"]
     tools.topics(own_kafka.bootstrap, "--create", "--topic", "t", "--partitions", "2", *small)
     before, behind = [b"before %d" % number for number in range(20)], [b"behind %d" % number for number in range(20)]

@@ -53,7 +53,7 @@ def levels(both: Both, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_levels_are_changed_and_told_alike(features: Both, version: int) -> None:
+def test_feature_levels_change_as_in_kafka(features: Both, version: int) -> None:
     names = [*SUPPORTED, "no.version"]
     for validate_only in (True, False) if version else (False,):
         for name in names:

@@ -28,7 +28,7 @@ def described(both: Both, name: str, *keys: str) -> None:
         both.same(ApiKey.DESCRIBE_CONFIGS, eventually=True, resources=[resource], include_synonyms=synonyms)
 
 
-def test_groups_are_configured_alike(both: Both) -> None:
+def test_group_configuration_changes_as_in_kafka(both: Both) -> None:
     described(both, "never-seen")
     described(both, "")
     for changes in (
@@ -67,7 +67,7 @@ def test_groups_are_configured_alike(both: Both) -> None:
 
 
 @pytest.mark.parametrize("values", [{SESSION: "50000", HEARTBEAT: "5000"}, {HEARTBEAT: "7000"}, {SESSION: "1"}, {}])
-def test_the_whole_configuration_of_a_group_is_replaced_alike(both: Both, values: dict[str, str]) -> None:
+def test_whole_group_configuration_is_replaced_as_in_kafka(both: Both, values: dict[str, str]) -> None:
     configs = [{"name": key, "value": value} for key, value in values.items()]
     resource = {"resource_type": GROUP, "resource_name": "replaced", "configs": configs}
     both.same(ApiKey.ALTER_CONFIGS, resources=[resource], validate_only=False)

@@ -110,7 +110,7 @@ def killed_after(path: str, appends: int) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_kafka_starts_on_what_a_killed_process_of_ours_has_left(own_kafka: KafkaNode) -> None:
+def test_kafka_starts_on_the_directory_of_a_killed_seglog_process(own_kafka: KafkaNode) -> None:
     tools.topics(own_kafka.bootstrap, "--create", "--topic", "t", *_SMALL)
     own_kafka.stop()
     log_dir = own_kafka.log_dir

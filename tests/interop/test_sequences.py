@@ -76,7 +76,7 @@ def test_every_kind_of_bad_batch_in_every_kind_of_topic(
 
 
 @pytest.mark.parametrize("kind", sorted(ANSWERED_OTHERWISE))
-def test_a_codec_that_nobody_knows(both: Both, tag: str, kind: str) -> None:
+def test_unknown_codec_gets_error_76_where_kafka_answers_minus_1(both: Both, tag: str, kind: str) -> None:
     """Kafka throws what it does not expect itself; ours says what is wrong (docs/differences.md)."""
     world = LogWorld(both, random.Random(0), tag, ["plain"])
     records = DAMAGES[kind](world.batches)

@@ -20,7 +20,7 @@ _CHECKPOINTS = (
 )
 
 
-def test_ours_finishes_what_kafka_has_left(tmp_path: Path) -> None:
+def test_our_broker_completes_transactions_that_kafka_left_open(tmp_path: Path) -> None:
     ports = free_port(), free_port()
     brokers = [KafkaNode(tmp_path / "kafka", settings, ports=ports) for settings in (states.EXPIRING, states.LEAVING)]
     log_dir = brokers[0].log_dir
@@ -30,7 +30,7 @@ def test_ours_finishes_what_kafka_has_left(tmp_path: Path) -> None:
         states.check_new_ids(wire, left, expired)
 
 
-def test_kafka_finishes_what_ours_has_left(tmp_path: Path) -> None:
+def test_kafka_completes_transactions_that_our_broker_left_open(tmp_path: Path) -> None:
     path = tmp_path / "ours"
     brokers = [BrokerProcess(path, {**states.ONE_PARTITION, **more}) for more in (states.EXPIRING, states.LEAVING)]
     left, _ = states.leave(brokers, path)

@@ -230,7 +230,7 @@ def test_a_client_that_goes_before_its_answer_has_begun_leaves_no_coroutine() ->
     gc.collect()
 
 
-def test_a_listener_that_stops_answers_what_was_handled_and_handles_no_more() -> None:
+def test_stopping_listener_answers_handled_requests_and_accepts_no_more() -> None:
     """Or an idempotent producer would send again more batches than the snapshot of a clean stop knows."""
 
     async def run() -> None:

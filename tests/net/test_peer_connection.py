@@ -158,7 +158,7 @@ def test_malformed_response_closes_the_connection(run: Run, name: str) -> None:
     run(act)
 
 
-def test_an_answer_that_nobody_has_asked_for(run: Run) -> None:
+def test_unrequested_response_closes_the_connection(run: Run) -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _, _, correlation_id, _ = await request(reader)
         writer.write(answer(1, 17, correlation_id, b"") + answer(1, 17, correlation_id + 1, b""))

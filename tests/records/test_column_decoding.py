@@ -85,7 +85,9 @@ def test_columns_hold_the_records_of_the_plain_path(segment: bytes, max_rows: in
 
 
 @given(segments, st.integers(-5, 650), st.integers(-5, 650), st.permutations(ALL_COLUMNS), st.integers(1, 14))
-def test_only_what_is_asked_for(segment: bytes, low: int, high: int, columns: list[str], count: int) -> None:
+def test_only_selected_columns_and_offsets_are_decoded(
+    segment: bytes, low: int, high: int, columns: list[str], count: int
+) -> None:
     case()
     chosen = columns[:count]
     expected = [{name: row[name] for name in chosen} for row in plain_rows(segment) if low <= row["offset"] < high]

@@ -96,7 +96,7 @@ def test_a_slice_is_its_rows(records: list[NewRecord], start: int, count: int) -
 
 
 @given(new_records(max_size=20), st.sampled_from(Codec), st.integers(61, 500))
-def test_what_was_decoded_is_encoded_again(records: list[NewRecord], codec: Codec, limit: int) -> None:
+def test_decoded_columns_encode_to_the_same_batch(records: list[NewRecord], codec: Codec, limit: int) -> None:
     """From Kafka's schema back: timestamps in microseconds, null headers for none."""
     case()
     batch = bytes(encode_batch(records, codec=codec))

@@ -122,7 +122,7 @@ def test_snappy_is_framed_as_snappy_java_does() -> None:
     assert sizes == [32768, 32768, 70_000 - 65536]
 
 
-def test_the_version_in_a_xerial_header_is_not_looked_at() -> None:
+def test_version_in_a_xerial_header_is_ignored() -> None:
     """snappy-java does not either; some clients write it with its bytes the wrong way round."""
     stream = compress(Codec.SNAPPY, b"some bytes")
     assert decompress(Codec.SNAPPY, stream[:8] + bytes.fromhex("0100000001000000") + stream[16:]) == b"some bytes"
@@ -281,7 +281,7 @@ def test_lz4_literal_runs_do_not_outgrow_the_bound() -> None:
     assert decompress(Codec.LZ4, compress(Codec.LZ4, bytes(65536), 12)) == bytes(65536)
 
 
-def test_gzip_checksums_are_looked_at() -> None:
+def test_gzip_checksums_are_checked() -> None:
     stream = bytearray(zlib.compress(some_bytes(100), 6, 31))
     stream[-5] ^= 1
     with pytest.raises(CorruptRecordError, match="gzip"):

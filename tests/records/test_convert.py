@@ -85,7 +85,7 @@ def test_log_append_times() -> None:
     assert [r.timestamp for e in entries(new) for r in any_magic.decode(new, e)] == [70, 70, 80, 90, 90, 90]
 
 
-def test_what_cannot_be_converted() -> None:
+def test_damaged_old_messages_are_not_converted() -> None:
     one = PEERS[0].build_legacy(SOME[:1], 1, 0, 0)
     with pytest.raises(CorruptBatchError, match="5 bytes are not a whole message") as info:
         legacy.convert_up(one + b"12345")

@@ -200,7 +200,7 @@ def test_bad_messages_in_wrappers(magic: int) -> None:
         assert (info.value.position, info.value.offset) == (0, 7)
 
 
-def test_wrappers_whose_offsets_cannot_be() -> None:
+def test_wrappers_with_impossible_offsets_are_refused() -> None:
     inside = PEERS[0].build_legacy(SOME, 1, 0, 4)
     data = wrapper(1, Codec.GZIP, 5, compress(Codec.GZIP, inside))
     with pytest.raises(CorruptRecordError, match="under the 6 of its last message"):

@@ -200,7 +200,7 @@ def _diverge(replica: Replica, end: int) -> None:
     replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=end), None, 0, 0), b"")
 
 
-def test_follower_refuses_to_cut_what_it_knows_to_be_committed(tmp_path: Path) -> None:
+def test_follower_refuses_to_truncate_below_its_high_watermark(tmp_path: Path) -> None:
     disk, replica, told = _follower(tmp_path, 3)
     for _ in range(2):
         with pytest.raises(CutRefusedError, match="does not have offsets 2 to 2"):
@@ -216,7 +216,7 @@ def test_follower_refuses_to_cut_what_it_knows_to_be_committed(tmp_path: Path) -
     disk.close()
 
 
-def test_unclean_election_lifts_the_floor_and_what_is_cut_is_saved(tmp_path: Path) -> None:
+def test_unclean_election_allows_truncation_and_truncated_records_are_saved(tmp_path: Path) -> None:
     disk, replica, told = _follower(tmp_path, 4)
     disk.apply(FOLLOWER, 2, [FOLLOWER], unclean_epoch=0)
     with pytest.raises(CutRefusedError):
@@ -238,7 +238,7 @@ def test_log_that_is_emptied_at_an_empty_leader_is_saved_first(tmp_path: Path) -
     disk.close()
 
 
-def test_replica_reports_what_it_has_once_and_only_if_it_is_asked(tmp_path: Path) -> None:
+def test_replica_reports_evidence_once_and_only_without_a_leader(tmp_path: Path) -> None:
     disk, replica, _ = _follower(tmp_path, 3)
     kept = LogEvidence("disk", 1, 10)
     led = PartitionState(replicas=(1, 2), leader=2, leader_epoch=1, isr=(FOLLOWER,))

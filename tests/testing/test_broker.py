@@ -97,7 +97,7 @@ def test_reset_sends_members_away(broker: Broker) -> None:
     consumer.close()
 
 
-def test_a_restart_keeps_the_port_and_what_there_is(broker: Broker) -> None:
+def test_restart_keeps_port_topics_and_records(broker: Broker) -> None:
     before = broker.bootstrap
     produce(broker, b"1")
     broker.restart()
@@ -188,7 +188,7 @@ def test_errors_at_the_start_are_the_brokers(tmp_path: Path, *, process: bool) -
             other.start()
 
 
-def test_a_killed_one_has_what_it_acknowledged() -> None:
+def test_killed_broker_keeps_acknowledged_records() -> None:
     with Broker(["bills"], process=True) as broker:
         produce(broker, *(b"%d" % value for value in range(100)))
         broker.restart(kill=True)
@@ -201,7 +201,7 @@ def test_only_a_process_can_be_killed() -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["while it is asked", "before"])
-def test_a_process_that_has_ended_by_itself_is_told_of(*, gone: bool) -> None:
+def test_unexpected_end_of_the_process_is_reported(*, gone: bool) -> None:
     with started() as (broker, child), ThreadPoolExecutor() as beside:
         if gone:
             kill(child)
@@ -270,7 +270,7 @@ def test_a_process_ends_with_the_tests_that_started_it(tmp_path: Path, *, paused
     os.close(watched)
 
 
-def test_a_broker_that_nobody_has_stopped_does_not_hold_the_process() -> None:
+def test_running_broker_does_not_keep_the_process_alive() -> None:
     program = (
         "from seglog.testing import Broker\n"
         "broker = Broker(['t'])\n"

@@ -7,7 +7,7 @@ import pytest
 from seglog.testing import ManualClock
 
 
-def test_moves_only_when_told() -> None:
+def test_manual_clock_moves_only_by_advance() -> None:
     clock = ManualClock(5)
     assert (clock.now_ms(), clock.monotonic()) == (5, 0.0)
     clock.advance(1_500)

@@ -92,7 +92,7 @@ def test_the_last_write_may_be_torn() -> None:
     assert disk.files()["/d/checkpoint.tmp"] == b"0\n"
 
 
-def test_what_a_crash_would_leave_can_be_looked_at_without_one() -> None:
+def test_callback_can_inspect_the_disk_before_each_change() -> None:
     disk = MemoryFs()
     seen: list[tuple[str, int]] = []
     fs = CrashFs(disk, before_change=lambda call: seen.append((call.operation, len(disk.files()))))

@@ -145,7 +145,7 @@ def test_times_and_locks(disk: tuple[Fs, str]) -> None:
 # What a crash leaves.
 
 
-def test_what_was_fsynced_survives_every_crash() -> None:
+def test_fsynced_data_survives_every_crash() -> None:
     def make() -> MemoryFs:
         fs = MemoryFs()
         fs.mkdir("/d")
@@ -300,7 +300,7 @@ def test_a_crash_ends_open_files_and_locks() -> None:
 # Faults.
 
 
-def test_a_full_disk_takes_what_fits() -> None:
+def test_full_disk_writes_as_much_as_fits() -> None:
     fs = MemoryFs(capacity=1_000)
     file = fs.open("/log", create=True)
     file.pwrite(b"a" * 900, 0)

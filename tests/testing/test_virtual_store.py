@@ -74,7 +74,7 @@ def test_a_lost_call_was_made_or_not() -> None:
     play(world, VirtualServer(world, lambda _: fates.pop(0) if fates else Fate(0.001)), work)
 
 
-def test_who_was_away_learns_that_anything_may_have_changed() -> None:
+def test_returning_client_is_told_to_reload() -> None:
     world = World(1)
     server = VirtualServer(world)
 

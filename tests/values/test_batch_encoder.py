@@ -71,7 +71,7 @@ def test_a_schema_is_registered_and_its_id_written(url: str) -> None:
     ],
 )
 @pytest.mark.parametrize("framing", ["plain", "confluent", "apicurio"])
-def test_what_is_written_is_read_in_each_format_and_framing(
+def test_encoded_values_decode_in_each_format_and_framing(
     url: str, kind: str, schema: str, value: Any, framing: str
 ) -> None:
     options = {"valueFormat": kind, "valueFraming": framing, "schema_registry_url": url}
@@ -82,7 +82,7 @@ def test_what_is_written_is_read_in_each_format_and_framing(
     assert found.column("value").to_pylist() == [value, None, value]
 
 
-def test_what_cannot_be_written_is_refused(url: str) -> None:
+def test_impossible_write_options_are_refused(url: str) -> None:
     text = json.dumps(V1)
     for more, reason in (
         ({"valueFormat": "avro", "valueSchema": text, "valueFraming": "header"}, "only for reading"),

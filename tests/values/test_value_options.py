@@ -43,7 +43,7 @@ def test_defaults_with_and_without_a_registry() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_name(options: dict[str, str], reason: str) -> None:
+def test_invalid_options_are_refused_by_name(options: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidConfigError, match=reason) as error:
         parse_value_options(options)
     assert "secret" not in str(error.value)

@@ -64,7 +64,7 @@ def test_several_batches_at_a_time_to_several_partitions(broker: Broker) -> None
 
 
 @pytest.mark.parametrize("code", ["NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS", "KAFKA_STORAGE_ERROR"])
-def test_a_refusal_in_the_middle_is_sent_again_with_what_came_behind_it(broker: Broker, code: str) -> None:
+def test_refused_batch_is_resent_with_those_after_it(broker: Broker, code: str) -> None:
     broker.fail("Produce", error=code, nth=3, times=2)
     produce(broker.bootstrap)
     assert numbers(broker.bootstrap, T0) == list(range(240))
@@ -118,7 +118,7 @@ def test_a_record_above_the_size_of_requests_is_refused_before_it_is_sent(broker
         producer.add(T0, next(batches(producer.identity, 1, records=1, size=2000)))
 
 
-def test_what_a_broker_says_about_a_record_is_told(broker: Broker) -> None:
+def test_brokers_message_about_a_record_is_in_the_error(broker: Broker) -> None:
     with producing(broker.bootstrap) as producer, pytest.raises(InvalidRecordError, match=r"compacted-0: broker .*key"):
         write(producer, TopicPartition("compacted", 0), *batches(producer.identity, 1))
 
@@ -137,7 +137,7 @@ def test_a_hole_in_the_sequence_is_no_matter_of_retries(broker: Broker) -> None:
             write(producer, T0, first, third)
 
 
-def test_a_fenced_producer_is_told_at_once(broker: Broker) -> None:
+def test_fenced_producer_fails_at_once(broker: Broker) -> None:
     broker.fail("Produce", error="INVALID_PRODUCER_EPOCH")
     with pytest.raises(ProducerFencedError, match=r"t-0: broker .*INVALID_PRODUCER_EPOCH"):
         produce(broker.bootstrap)

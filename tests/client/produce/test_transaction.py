@@ -95,7 +95,7 @@ def test_a_transaction_that_ended_otherwise_is_named_after_the_others_were_ended
     assert numbers(broker.bootstrap, T1) == list(range(40))
 
 
-def test_a_new_beginning_aborts_what_was_open_and_fences_it(broker: Broker, cluster: ClusterConnections) -> None:
+def test_beginning_again_aborts_and_fences_the_open_transaction(broker: Broker, cluster: ClusterConnections) -> None:
     old = Transaction(cluster, "one")
     old.begin()
     with ClusterConnections(cluster.config) as data:

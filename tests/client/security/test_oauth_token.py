@@ -130,7 +130,7 @@ def test_an_endpoint_that_is_not_there() -> None:
     assert isinstance(raised.value, RequestFailedError)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_properties_are_named() -> None:
     with pytest.raises(InvalidConfigError, match=r"token\.endpoint\.url is missing"):
         token(config())
     with pytest.raises(InvalidConfigError, match=r"client.secret is missing: set it, or clientSecret"):

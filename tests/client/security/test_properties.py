@@ -21,7 +21,7 @@ def escaped(text: str) -> str:
 
 
 @given(st.dictionaries(_TEXT, _TEXT, max_size=5), st.sampled_from(["=", ":", " ", " \t= "]))
-def test_what_is_escaped_is_read_back(pairs: dict[str, str], separator: str) -> None:
+def test_escaped_text_is_read_back(pairs: dict[str, str], separator: str) -> None:
     case()
     lines = [f"  {escaped(key)}{separator}{escaped(value)}\r\n# {key.split()}\n" for key, value in pairs.items() if key]
     assert parse_properties("\n".join(lines)) == {key: value for key, value in pairs.items() if key}

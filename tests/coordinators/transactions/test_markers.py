@@ -51,7 +51,7 @@ def test_a_partition_of_a_deleted_topic_needs_no_marker() -> None:
     assert [broker for broker, _ in brokers.asked] == [2]
 
 
-def test_a_topic_that_is_deleted_meanwhile_ends_the_wait() -> None:
+def test_deleting_the_topic_ends_the_wait_for_its_marker() -> None:
     brokers = Brokers({HERE: 1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     async def delete_and_wait() -> None:
@@ -75,7 +75,7 @@ def test_a_topic_that_is_deleted_meanwhile_ends_the_wait() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_what_fails_is_tried_again(code: ErrorCode) -> None:
+def test_failed_marker_is_sent_again(code: ErrorCode) -> None:
     brokers = Brokers({HERE: 1}, code)
     asyncio.run(brokers.writer.write(MARKER, [HERE]))
     assert len(brokers.asked) == 2

@@ -48,13 +48,13 @@ def test_nothing_is_lost() -> None:
     assert len(faults) >= 8, faults
 
 
-def test_an_unclean_election_takes_back_what_was_before_it_and_nothing_else() -> None:
+def test_unclean_election_voids_only_earlier_guarantees() -> None:
     """`python -m tests.simulation.cluster SEED seconds=10 unclean` runs one of them again."""
     for _ in _runs(1000, unclean=True):
         pass
 
 
-def test_operators_and_power_cuts_of_everything_lose_what_they_may_and_nothing_else() -> None:
+def test_operators_and_total_power_cuts_lose_only_permitted_records() -> None:
     """`python -m tests.simulation.cluster SEED seconds=10 operators` runs one of them again."""
     for _ in _runs(2000, operators=True):
         pass

@@ -130,7 +130,7 @@ def test_a_leader_that_alone_has_lost_the_store_is_followed_by_another() -> None
         world.end()
 
 
-def test_a_follower_that_alone_has_lost_the_store_leaves_the_isr_and_stops_nobody() -> None:
+def test_follower_that_alone_lost_the_store_leaves_the_isr_without_stopping_writes() -> None:
     with quiet(Scenario()) as world:
         leader, follower = world.leader, world.followers[0]
         world.leave([follower])
@@ -156,7 +156,7 @@ def test_an_isr_of_one_stops_unless_it_is_the_only_replica(replicas: int) -> Non
         world.end()
 
 
-def test_unclean_elections_fence_nobody_so_the_leader_stops() -> None:
+def test_leader_stops_if_unclean_elections_are_allowed() -> None:
     with quiet(Scenario(unclean=True)) as world:
         world.leave(world.cluster.hosts.values())
         assert world.run(_SESSIONS)[0] == 0

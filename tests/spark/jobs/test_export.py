@@ -187,14 +187,14 @@ def test_lost_records_are_an_error_or_reported(spark: SparkSession, tmp_path: Pa
     assert [row["offset"] for row in _rows(output)] == [*range(20), *range(25, 40)]
 
 
-def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_recreated_topic_is_not_mistaken_for_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
     log, output = tmp_path / "log", tmp_path / "out"
     _write(log, [("t", 0, NewRecord(b"old", None, NOON))], partitions=1)
     export(spark, log, output)
     with LogDir.open(log) as directory:
         directory.delete_topic("t")
     _write(log, [("t", 0, NewRecord(b"new", None, NOON))] * 3, partitions=1)
-    with pytest.raises(OffsetOutOfRangeError, match="created anew"):
+    with pytest.raises(OffsetOutOfRangeError, match="created again"):
         export(spark, log, output)
     assert len(export(spark, log, output, options={"failOnDataLoss": "false"}).losses) == 1
     assert [row["value"] for row in _rows(output)].count(b"new") == 3

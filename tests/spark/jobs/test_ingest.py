@@ -164,7 +164,7 @@ def test_a_bad_line_fails_the_job_or_is_skipped(spark: SparkSession, tmp_path: P
     assert [example.split(":")[0] for example in done.bad_examples] == [f"{path}, line 701", f"{path}, line 1002"]
 
 
-def test_a_second_run_reads_what_is_new(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
+def test_second_run_reads_only_new_lines_and_files(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
     """Files that have grown, were rotated and are new; a line without its end waits for it."""
     log, columns = tmp_path / "web.log", Columns()
     log.write_text("1\n2\nunfinish")

@@ -142,7 +142,7 @@ def test_brokers_instead_of_a_path() -> None:
     assert found.ignored == ("kafka.linger.ms",)
 
 
-def test_what_brokers_may_be_told() -> None:
+def test_options_for_brokers_are_parsed() -> None:
     found = through_brokers(
         markTopic="m",
         kafka__transaction__timeout__ms="5000",
@@ -177,7 +177,7 @@ def test_what_brokers_may_be_told() -> None:
         ),
     ],
 )
-def test_what_brokers_cannot_do_is_refused_by_name(options: dict[str, str], message: str) -> None:
+def test_options_that_brokers_do_not_support_are_refused_by_name(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         parse_write_options({"kafka.bootstrap.servers": "b:9092", **options})
     assert message in str(refused.value)

@@ -166,7 +166,7 @@ def test_a_topic_deleted_under_a_stream(logs: seglog.LogDir, chosen: dict[str, s
     assert [row for row in checkpoint.rows() if row[0] == "u"] == [("u", 0, offset) for offset in range(3)]
 
 
-def test_a_topic_deleted_and_made_anew(logs: seglog.LogDir) -> None:
+def test_stream_of_a_topic_deleted_and_created_again(logs: seglog.LogDir) -> None:
     checkpoint = _lost(logs, options(logs.path))
     logs.delete_topic("t")
     logs.create_topic("t", partitions=2)

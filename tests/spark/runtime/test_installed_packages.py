@@ -51,7 +51,7 @@ def test_follows_requirements_and_chosen_extras_once(site: Path) -> None:
     assert [one.name for one in needed_distributions(["one"])] == ["one", "three", "two_parts"]
 
 
-def test_names_what_is_not_installed_and_who_wanted_it(site: Path) -> None:
+def test_missing_requirement_is_named_with_the_package_that_needs_it(site: Path) -> None:
     install(site, "one", "two; extra == 'x'", extras=("x",))
     with pytest.raises(MissingExtraError, match=r"needs two, which is not installed: pip install 'one\[x\]'"):
         needed_distributions(["one[x]"])

@@ -220,7 +220,7 @@ def test_full_and_room_again_are_logged_once_each(reserved: Reserved, caplog: py
     fs.capacity = 400_000
     advance(opened, 5_000)
     opened.housekeeping()
-    assert [message for message in caplog.messages if "has room again" in message] != []
+    assert [message for message in caplog.messages if "has space again" in message] != []
     assert opened.health.full is None
 
 

@@ -63,7 +63,7 @@ def test_versions_and_ids(client: Any) -> None:
     assert {(one.subject, one.version) for one in client.get_schema_versions(one)} == {("f-value", 1), ("g-value", 1)}
 
 
-def test_what_is_missing_has_confluents_codes(client: Any) -> None:
+def test_missing_objects_get_confluents_error_codes(client: Any) -> None:
     client.register_schema("f-value", schema(_record(N)))
     asks: list[tuple[Callable[[], object], int]] = [
         (lambda: client.get_latest_version("other"), 40401),

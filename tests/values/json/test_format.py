@@ -100,7 +100,7 @@ def test_values_of_another_type_are_errors(type_: str, text: str, reason: str) -
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"5", b'"x"', b'{"f": 1} x', b'\xff"', b'{"f": "\xff"}'])
-def test_what_is_not_an_object_in_utf8_is_an_error(raw: bytes) -> None:
+def test_values_that_are_not_utf8_objects_are_errors(raw: bytes) -> None:
     for schema in ("f string", "f string, d decimal(5,2)"):
         found = decode(schema, [raw, b'{"f": "x"}', None, b"null"])
         assert list(found.reasons) == [0]

@@ -76,6 +76,6 @@ def test_a_json_schema_has_a_type() -> None:
         (_object(a={"$ref": "none.json"}), "not among the references"),
     ],
 )
-def test_what_has_no_type_is_refused_by_name(schema: Any, reason: str) -> None:
+def test_unsupported_schemas_are_refused_by_name(schema: Any, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         _type(schema)

@@ -228,7 +228,7 @@ def test_a_value_is_of_the_message_that_its_path_names() -> None:
         ("enum E { A = 0; }", "has no message"),
     ],
 )
-def test_what_is_not_supported_is_named(text: str, reason: str) -> None:
+def test_unsupported_schemas_are_refused_by_name(text: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         ProtobufFormat(SchemaText("PROTOBUF", f'syntax = "proto3"; {text}'), None)
 
@@ -252,7 +252,7 @@ def test_imports_come_from_references_and_from_files(tmp_path: Path) -> None:
         compile_schema(outside)
 
 
-def test_what_does_not_fit_is_not_written() -> None:
+def test_rows_that_do_not_fit_the_message_are_refused() -> None:
     schema = SchemaText(
         "PROTOBUF", 'syntax = "proto3"; enum E { A = 0; } message M { uint32 n = 1; repeated E e = 2; }'
     )

@@ -207,7 +207,7 @@ def test_an_epoch_before_all_of_the_leaders_is_not_one_of_its_own() -> None:
         (REPLICA, replace(LEADER, epoch_ends={}), "the leader has other leader epochs there"),
     ],
 )
-def test_what_is_not_certain_does_not_count(replica: MountedReplica, leader: LeaderLog, reason: str) -> None:
+def test_uncertain_offsets_are_not_covered(replica: MountedReplica, leader: LeaderLog, reason: str) -> None:
     assert cover(replica, leader, EVERYTHING) == Coverage((), reason)
 
 

@@ -85,7 +85,7 @@ def test_divided_by_offsets_and_merged_by_spark(spark: SparkSession, tmp_path: P
 
 
 def test_options_that_the_shuffle_cannot_keep_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfigError, match=r"option view: latest\(\) has a view of its own"):
+    with pytest.raises(InvalidConfigError, match=r"option view: latest\(\) sets its own view"):
         latest(spark, {"path": str(tmp_path), "View": "latest"})
     with pytest.raises(InvalidConfigError, match="option keyFormat: the view latest-parts has keys as bytes"):
         latest(spark, {"path": str(tmp_path), "keyFormat": "json", "keySchema": "n int"})

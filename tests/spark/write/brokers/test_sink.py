@@ -36,7 +36,7 @@ def source(broker: Broker, **options: str) -> DefaultSource:
     return DefaultSource({"kafka.bootstrap.servers": broker.bootstrap, "topic": "t", **options})
 
 
-def test_making_a_writer_fences_nobody(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creating_a_writer_fences_no_producer(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit of a stream makes another one while the transactions of its tasks are open."""
     asked = set()
     send = BrokerConnection.send
@@ -58,7 +58,7 @@ def test_a_writer_can_be_sent_to_workers(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_what_a_cancelled_task_opens_late_is_aborted(
+def test_transaction_that_a_cancelled_task_opens_late_is_aborted(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
     """Spark calls abort() while other tasks still run. If only one failed, nothing is awaited."""

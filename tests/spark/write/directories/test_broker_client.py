@@ -94,7 +94,7 @@ def test_a_job_with_a_version_and_one_without(node: RunningNode) -> None:
     assert written(node) == [*range(0, 22, 2)]
 
 
-def test_what_cannot_be_committed_is_aborted(node: RunningNode) -> None:
+def test_commit_with_a_damaged_segment_is_aborted(node: RunningNode) -> None:
     run = DirectoryRun(node.path, "q")
     run.batch(0, [[0]])
     job = f"{uuid.uuid4().hex}-{os.getpid()}"
@@ -171,7 +171,7 @@ def test_other_requests_say_that_a_broker_has_the_directory(node: RunningNode) -
         CommitClient(str(node.path), linger=0).begin(JobRequest("job", owner=os.getpid(), topic="t", create={"t": 1}))
 
 
-def test_nobody_listens_for_a_directory_that_is_not_open(node: RunningNode, tmp_path: Path) -> None:
+def test_only_open_directories_have_a_listening_broker(node: RunningNode, tmp_path: Path) -> None:
     assert running_brokers([str(tmp_path)]) == []
     assert [one.directory for one in running_brokers([str(node.path), str(tmp_path)])] == [str(node.path)]
     node.stop()
