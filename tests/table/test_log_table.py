@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Engine, event
 
 from seglog.core.errors import CorruptCheckpointError, InvalidConfigError
@@ -87,6 +88,7 @@ def test_all_that_a_snapshot_names_is_on_the_disk_before_the_catalog_commits(
 def test_the_catalog_syncs_its_directory(tmp_path: Path) -> None:
     with LogTable.open_or_create(tmp_path / "warehouse" / "t") as table:
         add(table, 0)
+        assert isinstance(table._catalog, SqlCatalog)
         with table._catalog.engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
 
@@ -126,6 +128,11 @@ def test_paths_of_tables(tmp_path: Path) -> None:
     found = table_path(f"file://{tmp_path}/warehouse/a.b")
     assert (found.warehouse, found.name) == (f"{tmp_path}/warehouse", "a.b")
     assert local_path(found.location) == f"{tmp_path}/warehouse/a.b"
-    for wrong in ("s3://bucket/t", "/a#b/t", "/a*/t"):
-        with pytest.raises(InvalidConfigError):
+    found = table_path("s3://bucket/warehouse/flights/")
+    assert (found.warehouse, found.name, found.is_local) == ("s3://bucket/warehouse", "flights", False)
+    assert local_path(found.location) == found.root == "s3://bucket/warehouse/flights"
+    assert table_path("abfs://container@account.dfs.core.windows.net/w/t").name == "t"
+    for wrong in ("s3://flights", "ftp://host/w/t", "s3://me:hunter2@host/w/t", "/a#b/t", "/a*/t"):
+        with pytest.raises(InvalidConfigError) as raised:
             table_path(wrong)
+        assert "hunter2" not in str(raised.value)

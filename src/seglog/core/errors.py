@@ -268,6 +268,10 @@ class TableInUseError(SeglogError):
     """Another job writes to the table, or has changed it first. Nothing was added, and a later run adds it."""
 
 
+class CatalogError(SeglogError):
+    """The catalog of a table refuses us, is away, or did not say whether it has committed. The next run asks it."""
+
+
 class AdoptError(SeglogError):
     """The staged files of a job cannot be adopted; the message says why. No record of the job becomes visible."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from seglog.core.fs import File, Fs
+from seglog.core.fs import FileStore, NewFile
 from seglog.core.types import Buffer
 
 
 class FileSink:
     """Written from its beginning to its end; on the disk once it is closed. Its directory's entry is the caller's."""
 
-    def __init__(self, fs: Fs, path: str) -> None:
-        self._file: File = fs.open(path, create=True)
+    def __init__(self, fs: FileStore, path: str) -> None:
+        self._file: NewFile = fs.open(path, create=True)
         self.size = 0
         self.closed = False
 

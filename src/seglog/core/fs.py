@@ -68,23 +68,28 @@ class Space(NamedTuple):
     total: int
 
 
-class File(Protocol):
-    """An open file, addressed by position; positions and sizes are in bytes."""
+class NewFile(Protocol):
+    """A file that is written once, from its beginning to its end; positions and sizes are in bytes."""
 
     @property
     def path(self) -> str: ...
-    def pread(self, length: int, position: int) -> bytes:
-        """At most ``length`` bytes; fewer only at the end of the file."""
-
     def pwrite(self, data: Buffer, position: int) -> None:
         """Write all of ``data``. OSError if a part could not be written, `NoSpaceError` on a full disk."""
 
     def size(self) -> int: ...
-    def truncate(self, size: int) -> None: ...
     def fsync(self) -> None:
         """Return when data and size are on disk."""
 
     def close(self) -> None: ...
+
+
+class File(NewFile, Protocol):
+    """An open file, addressed by position."""
+
+    def pread(self, length: int, position: int) -> bytes:
+        """At most ``length`` bytes; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None: ...
 
 
 class MappedFile(Protocol):
@@ -116,38 +121,44 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
-class Fs(Protocol):
-    """The file system as the storage engine uses it. All errors are OSError, as from Python's ``os``."""
+class FileStore(Protocol):
+    """Whole files under their paths: all that an object store can do, too. All errors are OSError, as from ``os``."""
 
-    def open(self, path: str, *, create: bool = False, write: bool = True) -> File: ...
-    def map(self, path: str, *, size: int | None = None, write: bool = True) -> MappedFile:
-        """Map ``path``. With ``size``, create it if need be and set that length."""
-
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> NewFile: ...
     def read(self, path: str) -> bytes: ...
     def write(self, path: str, data: Buffer) -> None:
         """Create or replace a file and fsync it. `write_atomically` makes a replacement that survives a crash."""
 
-    def allocate(self, path: str, size: int) -> None:
-        """Create a file if need be, and allocate ``size`` bytes for it. `NoSpaceError`."""
-
-    def space(self, path: str) -> Space: ...
     def rename(self, source: str, target: str) -> None: ...
     def unlink(self, path: str) -> None: ...
-    def mkdir(self, path: str) -> None: ...
-    def rmdir(self, path: str) -> None: ...
     def listdir(self, path: str) -> list[str]:
         """The names of a directory's entries, sorted."""
 
     def exists(self, path: str) -> bool: ...
-    def stat(self, path: str) -> FileStat:
-        """Of the entry itself: a symbolic link is not followed."""
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None: ...
     def fsync_dir(self, path: str) -> None:
         """Return when creations, renames and deletions in this directory are on disk."""
 
     def lock(self, path: str) -> Lock:
         """Lock the file exclusively, as a Kafka broker does. `LogDirInUseError` if another process holds the lock."""
+
+
+class Fs(FileStore, Protocol):
+    """The file system as the storage engine uses it."""
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File: ...
+    def map(self, path: str, *, size: int | None = None, write: bool = True) -> MappedFile:
+        """Map ``path``. With ``size``, create it if need be and set that length."""
+
+    def allocate(self, path: str, size: int) -> None:
+        """Create a file if need be, and allocate ``size`` bytes for it. `NoSpaceError`."""
+
+    def space(self, path: str) -> Space: ...
+    def mkdir(self, path: str) -> None: ...
+    def rmdir(self, path: str) -> None: ...
+    def stat(self, path: str) -> FileStat:
+        """Of the entry itself: a symbolic link is not followed."""
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None: ...
 
 
 class OsFile:
@@ -424,7 +435,7 @@ def is_locked(path: str) -> bool:
         os.close(fd)
 
 
-def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
+def write_atomically(fs: FileStore, path: str, data: Buffer) -> None:
     """Replace a small file so that after a crash the old or the new one is whole (Kafka's ``CheckpointFile``)."""
     temporary = path + ".tmp"
     try:

@@ -1,6 +1,7 @@
 """A table: Parquet files of a topic's records, and an Iceberg table over them, wherever the records come from.
 
 `layout` names the files, `positions` says up to which offset the table is, `record_files` writes Parquet, `log_table`
-commits, `small_files` and `rewriting` keep the number of files down, `sweeping` deletes what no snapshot names.
+commits to one of `catalogs`, `object_store` has the files if no directory has, `small_files` says which files to
+rewrite, `maintenance` rewrites them and deletes what no snapshot names, `delta_log` follows for readers of Delta.
 docs/decisions/0026-a-table-is-one-set-of-parquet-files.md says why.
 """

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from seglog.core.clock import Clock
-from seglog.core.fs import Fs
+from seglog.core.fs import FileStore
 from seglog.records.columns import SCHEMA
 from seglog.table.layout import DELTA_LOG, local_path
 from seglog.table.log_table import LogTable
@@ -30,7 +30,7 @@ _CONFIGURATION: Final = {
 }
 
 
-def follow(fs: Fs, table: LogTable, clock: Clock) -> bool:
+def follow(fs: FileStore, table: LogTable, clock: Clock) -> bool:
     """Bring the Delta log, which is made if need be, to the current snapshot; whether it had to change.
 
     The caller holds the table's lock.

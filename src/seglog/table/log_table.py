@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from inspect import signature
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pyarrow.parquet import ParquetWriter
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -38,7 +37,6 @@ from pyiceberg.types import (
     StructType,
     TimestamptzType,
 )
-from sqlalchemy import event
 
 from seglog.core.errors import (
     CorruptCheckpointError,
@@ -47,7 +45,8 @@ from seglog.core.errors import (
     TableInUseError,
     UnknownTableError,
 )
-from seglog.core.fs import Fs, OsFs, make_directories
+from seglog.core.fs import FileStore, Fs, OsFs, make_directories
+from seglog.table.catalogs import OWN_CATALOG, CatalogOptions, catalog_errors, open_catalog
 from seglog.table.layout import (
     LOCK,
     METADATA,
@@ -57,17 +56,17 @@ from seglog.table.layout import (
     location_of,
     table_path,
 )
+from seglog.table.object_store import ObjectStore
 from seglog.table.positions import Positions, changes_as_text, decode_positions, encode_positions
 from seglog.table.record_files import COLUMNS, FileForm
-from seglog.table.synced_file_io import SyncedFileIO
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io.pyarrow import PyArrowFileIO
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
-    from sqlalchemy.engine.interfaces import DBAPIConnection
 
-CATALOG_NAME: Final = "seglog"
-"""The name under which the catalog has its tables: ``SqlCatalog("seglog", uri="sqlite:///warehouse/catalog.db")``."""
 KEPT_SNAPSHOTS: Final = 100
 TOPIC: Final = "seglog.topic"
 TOPIC_ID: Final = "seglog.topic-id"
@@ -119,45 +118,63 @@ class TableSnapshot(NamedTuple):
 class LogTable:
     """A table that exists. Methods that change it are called by the holder of `locked`."""
 
-    def __init__(self, fs: Fs, path: TablePath, catalog: SqlCatalog, table: Table) -> None:
-        self._fs = fs
+    def __init__(
+        self, fs: Fs, path: TablePath, catalog: Catalog, table: Table, options: CatalogOptions = OWN_CATALOG
+    ) -> None:
+        """Raises `InvalidConfigError` if the catalog has the name for a table elsewhere."""
+        if table.location().rstrip("/") != path.location:
+            catalog.close()
+            raise InvalidConfigError(
+                f"table {'.'.join(path.identifier)} of the catalog is {table.location()}, not {path.location}"
+            )
+        self._options = options
         self._catalog = catalog
         self._table = table
         self.path = path
+        self.files: FileStore = fs if path.is_local else ObjectStore(cast("PyArrowFileIO", table.io))
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, fs: Fs | None = None) -> LogTable:
-        """The table ``warehouse/flights``. Raises `UnknownTableError`."""
+    def open(
+        cls, path: str | os.PathLike[str], *, fs: Fs | None = None, catalog: CatalogOptions = OWN_CATALOG
+    ) -> LogTable:
+        """The table ``warehouse/flights``, or ``s3://bucket/warehouse/flights``. Raises `UnknownTableError`, and
+        `CatalogError` if the catalog does not answer."""
         fs, where = fs or OsFs(), table_path(path)
-        if not fs.exists(where.catalog):
+        if where.is_local and catalog.uri is None and not fs.exists(where.catalog):
             raise UnknownTableError(f"there is no table {where.root}: {where.warehouse} is not a warehouse")
-        catalog = _catalog(where)
+        opened = open_catalog(where, catalog)
         try:
-            return cls(fs, where, catalog, catalog.load_table(where.identifier))
+            with catalog_errors(catalog):
+                return cls(fs, where, opened, opened.load_table(where.identifier), catalog)
         except NoSuchTableError:
-            catalog.close()
+            opened.close()
             raise UnknownTableError(f"there is no table {where.name!r} in {where.warehouse}") from None
 
     @classmethod
-    def open_or_create(cls, path: str | os.PathLike[str], *, fs: Fs | None = None) -> LogTable:
+    def open_or_create(
+        cls, path: str | os.PathLike[str], *, fs: Fs | None = None, catalog: CatalogOptions = OWN_CATALOG
+    ) -> LogTable:
         """The table at ``path``, which is created, with its warehouse, if it does not exist."""
         fs, where = fs or OsFs(), table_path(path)
-        for directory in (where.data, where.metadata, where.own):
-            make_directories(fs, directory)
-        catalog = _catalog(where)
-        with suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(NAMESPACE)
-        try:
-            table = catalog.load_table(where.identifier)
-        except NoSuchTableError:
+        if where.is_local:
+            for directory in (where.data, where.metadata, where.own):
+                make_directories(fs, directory)
+        opened = open_catalog(where, catalog)
+        with catalog_errors(catalog):
+            with suppress(NamespaceAlreadyExistsError):
+                opened.create_namespace(NAMESPACE)
             try:
-                table = catalog.create_table(
-                    where.identifier, _ICEBERG_SCHEMA, location=where.location, properties=_PROPERTIES
-                )
-            except TableAlreadyExistsError:  # another job was first
-                table = catalog.load_table(where.identifier)
-        fs.fsync_dir(where.warehouse)
-        return cls(fs, where, catalog, table)
+                table = opened.load_table(where.identifier)
+            except NoSuchTableError:
+                try:
+                    table = opened.create_table(
+                        where.identifier, _ICEBERG_SCHEMA, location=where.location, properties=_PROPERTIES
+                    )
+                except TableAlreadyExistsError:  # another job was first
+                    table = opened.load_table(where.identifier)
+        if where.is_local:
+            fs.fsync_dir(where.warehouse)
+        return cls(fs, where, opened, table, catalog)
 
     def close(self) -> None:
         self._catalog.close()
@@ -185,7 +202,8 @@ class LogTable:
 
     def refresh(self) -> None:
         """Read the current metadata."""
-        self._table.refresh()
+        with catalog_errors(self._options):
+            self._table.refresh()
 
     def snapshot(self, number: int | None = None) -> TableSnapshot | None:
         """The current snapshot as it was read last, or the one with that id; None before the first commit.
@@ -218,15 +236,19 @@ class LogTable:
             name = _property(one, POSITIONS)
             if name is not None:
                 path = os.path.join(self.path.root, name)
-                return decode_positions(self._fs.read(path), path)
+                return decode_positions(self.files.read(path), path)
         raise CorruptCheckpointError(
             "no kept snapshot says up to which offset the table is: it was not made by seglog", file=self.path.root
         )
 
-    def data_files(self) -> list[DataFile]:
-        """The files of the current snapshot."""
-        current = self._table.current_snapshot()
+    def data_files(self, number: int | None = None) -> list[DataFile]:
+        """The files of the current snapshot, or of the one with that id."""
+        current = self._table.current_snapshot() if number is None else self._table.snapshot_by_id(number)
         return [] if current is None else list(_live_files(self._table, current))
+
+    def read(self, file: DataFile) -> pa.NativeFile:
+        """One of its files, opened."""
+        return cast("pa.NativeFile", self._table.io.new_input(file.file_path).open())
 
     def named_files(self) -> set[str]:
         """The paths of all files that a kept snapshot or the metadata names."""
@@ -251,7 +273,7 @@ class LogTable:
     def locked(self) -> Iterator[None]:
         """Hold the table's lock, and read the current metadata. Raises `TableInUseError` if another job has it."""
         try:
-            lock = self._fs.lock(os.path.join(self.path.own, LOCK))
+            lock = self.files.lock(os.path.join(self.path.own, LOCK))
         except LogDirInUseError:
             raise TableInUseError(f"another job writes to the table {self.path.root}") from None
         try:
@@ -277,9 +299,9 @@ class LogTable:
         The files are on the disk, their directory's entries are not yet. Raises `TableInUseError`.
         """
         name = f"{METADATA}/positions-{uuid.uuid4().hex}.json"
-        self._fs.fsync_dir(self.path.data)
-        self._fs.write(os.path.join(self.path.root, name), encode_positions(positions))
-        self._fs.fsync_dir(self.path.metadata)
+        self.files.fsync_dir(self.path.data)
+        self.files.write(os.path.join(self.path.root, name), encode_positions(positions))
+        self.files.fsync_dir(self.path.metadata)
         properties = {TOPIC: positions.topic, POSITIONS: name, CHANGED: changes_as_text(starts, positions)}
         if positions.topic_id is not None:
             properties[TOPIC_ID] = positions.topic_id
@@ -289,7 +311,7 @@ class LogTable:
 
     def replace(self, old: Sequence[DataFile], files: Sequence[str]) -> None:
         """Commit that ``files`` take the place of ``old``; the positions stay. Raises `TableInUseError`."""
-        self._fs.fsync_dir(self.path.data)
+        self.files.fsync_dir(self.path.data)
         current = self._table.current_snapshot()
         properties = {key: value for key in (TOPIC, TOPIC_ID, POSITIONS) if (value := _property(current, key))}
         with self._committing() as transaction, transaction.update_snapshot(properties).overwrite() as overwrite:
@@ -312,7 +334,8 @@ class LogTable:
             old = _oldest(self._table)
             if old:
                 ExpireSnapshots(transaction).by_ids(old).commit()
-            transaction.commit_transaction()
+            with catalog_errors(self._options):
+                transaction.commit_transaction()
         except (CommitFailedException, ValidationException) as error:
             raise TableInUseError(
                 f"another job has changed the table {self.path.root} first; nothing was added: {error}"
@@ -337,22 +360,3 @@ def _live_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
     for manifest in snapshot.manifests(table.io):
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             yield entry.data_file
-
-
-def _catalog(where: TablePath) -> SqlCatalog:
-    catalog = SqlCatalog(
-        CATALOG_NAME,
-        uri=f"sqlite:///{where.catalog}",
-        warehouse=location_of(where.warehouse),
-        **{"py-io-impl": f"{SyncedFileIO.__module__}.{SyncedFileIO.__name__}"},
-    )
-    event.listen(catalog.engine, "connect", _durable)
-    catalog.engine.dispose()  # the connection that made the tables
-    return catalog
-
-
-def _durable(connection: DBAPIConnection, _record: object) -> None:
-    """Sync the directory when the journal is deleted, too: a journal that a power cut brings back undoes the commit."""
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA synchronous=EXTRA")
-    cursor.close()

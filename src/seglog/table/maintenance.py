@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglog.core.clock import Clock
-from seglog.core.fs import Fs, write_atomically
-from seglog.table.layout import DATA, METADATA, UNNAMED, local_path
+from seglog.core.fs import FileStore, write_atomically
+from seglog.table.layout import DATA, METADATA, UNNAMED
 from seglog.table.log_table import LogTable
 from seglog.table.record_files import COLUMNS, SUFFIX, write_records
 from seglog.table.small_files import choose
@@ -47,7 +47,7 @@ class Maintenance(NamedTuple):
     deleted: int
 
 
-def maintain(fs: Fs, table: LogTable, clock: Clock) -> Maintenance:
+def maintain(fs: FileStore, table: LogTable, clock: Clock) -> Maintenance:
     """Do all that is due. The caller holds the table's lock. Raises `TableInUseError`."""
     rewritten = rewrite_small_files(fs, table)
     due = read_unnamed(fs, table).swept_ms + SWEEP_MS
@@ -57,24 +57,24 @@ def maintain(fs: Fs, table: LogTable, clock: Clock) -> Maintenance:
 # Small files
 
 
-def rewrite_small_files(fs: Fs, table: LogTable) -> int:
+def rewrite_small_files(fs: FileStore, table: LogTable) -> int:
     """Rewrite each group that `choose` finds, in a commit of its own. The number of files that were replaced."""
     replaced = 0
     for group in choose(sorted(table.data_files(), key=lambda one: one.file_path)):
-        old = _within_memory(group)
+        old = _within_memory(table, group)
         if len(old) > 1:
-            written = write_records(fs, table.path.data, _merged(old), table.form)
+            written = write_records(fs, table.path.data, _merged(table, old), table.form)
             table.replace(old, [] if written is None else [written.path])
             replaced += len(old)
     return replaced
 
 
-def _within_memory(group: Sequence[DataFile]) -> list[DataFile]:
+def _within_memory(table: LogTable, group: Sequence[DataFile]) -> list[DataFile]:
     """The first files of the group, up to `_MOST_DECODED` bytes as their footers say."""
     chosen: list[DataFile] = []
     held = 0
     for one in group:
-        footer = pq.read_metadata(local_path(one.file_path))
+        footer = pq.read_metadata(table.read(one))
         held += sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
         if held > _MOST_DECODED and chosen:
             break
@@ -82,8 +82,8 @@ def _within_memory(group: Sequence[DataFile]) -> list[DataFile]:
     return chosen
 
 
-def _merged(files: Sequence[DataFile]) -> list[pa.RecordBatch]:
-    tables = [pq.read_table(local_path(one.file_path), columns=list(COLUMNS)) for one in files]
+def _merged(table: LogTable, files: Sequence[DataFile]) -> list[pa.RecordBatch]:
+    tables = [pq.read_table(table.read(one), columns=list(COLUMNS)) for one in files]
     rows = pa.concat_tables(tables).sort_by([("partition", "ascending"), ("offset", "ascending")])
     return rows.to_batches(_BATCH_ROWS)
 
@@ -99,7 +99,7 @@ class Unnamed:
     since: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_unnamed(fs: Fs, table: LogTable) -> Unnamed:
+def read_unnamed(fs: FileStore, table: LogTable) -> Unnamed:
     """Nothing if the file does not exist or is not whole."""
     try:
         content = json.loads(fs.read(os.path.join(table.path.own, UNNAMED)))
@@ -109,14 +109,14 @@ def read_unnamed(fs: Fs, table: LogTable) -> Unnamed:
         return Unnamed()
 
 
-def sweep(fs: Fs, table: LogTable, clock: Clock) -> int:
+def sweep(fs: FileStore, table: LogTable, clock: Clock) -> int:
     """Delete the files that have had no name for the grace time, and note those that have none now.
 
     The caller holds the table's lock, so no job on this machine is about to name a file.
     """
     now = clock.now_ms()
     known = read_unnamed(fs, table).since
-    named = {os.path.relpath(path, table.path.root) for path in table.named_files()}
+    named = {table.path.relative(path) for path in table.named_files()}
     since: dict[str, int] = {}
     deleted = 0
     for directory, grace in ((DATA, DATA_GRACE_MS), (METADATA, METADATA_GRACE_MS)):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglog.core.file_sink import FileSink
-from seglog.core.fs import Fs
+from seglog.core.fs import FileStore
 from seglog.records.columns import SCHEMA
 
 COLUMNS: Final = tuple(SCHEMA.names)
@@ -58,7 +58,9 @@ def _numbered(field: pa.Field, path: str, ids: FieldIds) -> pa.Field:
     return pa.field(field.name, kind, nullable=True, metadata={"PARQUET:field_id": str(ids[path])})
 
 
-def write_records(fs: Fs, directory: str, batches: Iterable[pa.RecordBatch], form: FileForm) -> WrittenFile | None:
+def write_records(
+    fs: FileStore, directory: str, batches: Iterable[pa.RecordBatch], form: FileForm
+) -> WrittenFile | None:
     """Write the records of ``batches`` to a new file in ``directory``; None if there are none.
 
     The file is on the disk afterwards. Its directory's entry is not: the caller syncs it once for all files.
@@ -79,7 +81,7 @@ def write_records(fs: Fs, directory: str, batches: Iterable[pa.RecordBatch], for
 class _RecordFile:
     """One file that is being written."""
 
-    def __init__(self, fs: Fs, path: str, form: FileForm) -> None:
+    def __init__(self, fs: FileStore, path: str, form: FileForm) -> None:
         self._path = path
         self._form = form
         self._sink = FileSink(fs, path)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import IntegerType, LongType, TimestamptzType
 
-from seglog.table.layout import local_path
 from seglog.table.record_files import FieldIds
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.manifest import DataFile
 
 _MICROS: Final = 1000
+ReadFile = Callable[["DataFile"], "pa.NativeFile"]
 
 
 def older_than(files: Sequence[DataFile], ids: FieldIds, timestamp_ms: int) -> list[DataFile]:
@@ -30,19 +31,19 @@ def older_than(files: Sequence[DataFile], ids: FieldIds, timestamp_ms: int) -> l
     ]
 
 
-def below(files: Sequence[DataFile], ids: FieldIds, log_starts: Mapping[int, int]) -> list[DataFile]:
-    """The files whose records all lie below the log start offset of their partition."""
-    return [one for one in files if _is_below(one, ids, log_starts)]
+def below(files: Sequence[DataFile], ids: FieldIds, log_starts: Mapping[int, int], read: ReadFile) -> list[DataFile]:
+    """The files whose records all lie below the log start offset of their partition; ``read`` opens a file."""
+    return [one for one in files if _is_below(one, ids, log_starts, read)]
 
 
-def _is_below(file: DataFile, ids: FieldIds, log_starts: Mapping[int, int]) -> bool:
+def _is_below(file: DataFile, ids: FieldIds, log_starts: Mapping[int, int], read: ReadFile) -> bool:
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
     if ids["partition"] not in lower or ids["offset"] not in upper:
         return False
     first, last = (int(from_bytes(IntegerType(), bounds[ids["partition"]])) for bounds in (lower, upper))
     if first == last:
         return int(from_bytes(LongType(), upper[ids["offset"]])) < log_starts.get(first, 0)
-    rows = pq.read_table(local_path(file.file_path), columns=["partition", "offset"])
+    rows = pq.read_table(read(file), columns=["partition", "offset"])
     newest = rows.group_by("partition").aggregate([("offset", "max")])
     newest_of = {int(row["partition"]): int(row["offset_max"]) for row in newest.to_pylist()}
     return all(offset < log_starts.get(partition, 0) for partition, offset in newest_of.items())

@@ -1,6 +1,7 @@
 """Iceberg's files through our file system: what the catalog will name is on the disk before it names it.
 
 pyiceberg's own FileIO does not sync. It makes an object of this class by its name, in the property ``py-io-impl``.
+Objects of an object store are durable when they are closed, and are written as pyiceberg does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class SyncedFileIO(PyArrowFileIO):
 
     def new_output(self, location: str) -> PyArrowFile:
         scheme, host, path = self.parse_location(location, self.properties)
+        if scheme != "file":
+            return super().new_output(location)
         return _SyncedFile(self._disk, location, path, self.fs_by_scheme(scheme, host))
 
 

@@ -42,7 +42,7 @@ def append(path: Path, records: Iterable[NewRecord], *, partition: int = 0, part
 
 def scanned(path: Path, topic: str = "flights") -> pa.Table:
     """The committed records of a log, by partition and offset."""
-    return _sorted(seglog.scan(path, topics=topic, isolation_level="read_committed").read_all())
+    return by_offset(seglog.scan(path, topics=topic, isolation_level="read_committed").read_all())
 
 
 def stored(table: Path) -> pa.Table:
@@ -51,8 +51,8 @@ def stored(table: Path) -> pa.Table:
         snapshot = opened.snapshot()
     if snapshot is None or not snapshot.files:
         return SCHEMA.empty_table()
-    return _sorted(pa.concat_tables([pq.read_table(file, columns=list(COLUMNS)) for file in snapshot.files]))
+    return by_offset(pa.concat_tables([pq.read_table(file, columns=list(COLUMNS)) for file in snapshot.files]))
 
 
-def _sorted(rows: pa.Table) -> pa.Table:
+def by_offset(rows: pa.Table) -> pa.Table:
     return rows.sort_by([("partition", "ascending"), ("offset", "ascending")])

@@ -13,6 +13,7 @@ from seglog.cli.output import FINE, Out, count, format_size, warn
 from seglog.cli.signals import Termination, note_termination
 from seglog.cli.spark.session import Json
 from seglog.core.clock import SystemClock
+from seglog.core.extras import require
 
 if TYPE_CHECKING:
     from seglog.spark.tables.building import TableUpdate
@@ -23,7 +24,9 @@ _STEP_S = 0.2
 
 def table(
     log: Annotated[str, typer.Argument(metavar="LOG", help="A log directory, perhaps in use; or brokers: host:port.")],
-    warehouse: Annotated[str, typer.Argument(metavar="WAREHOUSE", help="A directory for tables, new or not.")],
+    warehouse: Annotated[
+        str, typer.Argument(metavar="WAREHOUSE", help="A directory for tables, new or not; or s3://bucket/prefix.")
+    ],
     topic: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="The topic, which becomes table WAREHOUSE/NAME; repeat the option for more."),
@@ -55,6 +58,18 @@ def table(
     delta: Annotated[
         bool, typer.Option("--delta", help="Make a Delta log over the same files; later runs keep it up.")
     ] = False,
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="The catalog: sqlite:///…, postgresql://…, https://… (REST).",
+            show_default="WAREHOUSE/catalog.db",
+        ),
+    ] = None,
+    catalog_property: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A property of pyiceberg: token, s3.endpoint, s3.access-key-id …"),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Files to write at a time.", show_default="cores")
     ] = None,
@@ -67,7 +82,11 @@ def table(
     if retain not in (None, "log"):
         raise OptionError(f"--retain {retain}: it can only be log")
     options = key_values("--option", option)
+    properties = key_values("--catalog-property", catalog_property)
     from seglog.spark.tables.building import Retention, update_table
+
+    require("pyiceberg.catalog.sql", "table", purpose="a table")
+    from seglog.table.catalogs import CatalogOptions
 
     columns = None if bloom is None else [one.strip() for one in bloom.split(",") if one.strip()]
     retention = Retention(None if keep is None else duration_ms("--keep", keep), retain is not None)
@@ -86,6 +105,7 @@ def table(
                     retention=retention,
                     bloom=columns,
                     delta=delta,
+                    catalog=CatalogOptions(catalog, properties),
                 )
                 _show(done, as_json=json)
             if every is None or not _wait(started + every, termination):

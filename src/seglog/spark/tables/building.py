@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
-from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import ReadOptions, parse_options
 from seglog.spark.read.offsets import resolve_bound
@@ -28,6 +27,7 @@ from seglog.table.positions import Position, Positions
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from seglog.table.catalogs import CatalogOptions
     from seglog.table.log_table import LogTable
     from seglog.table.record_files import WrittenFile
 
@@ -90,27 +90,33 @@ def update_table(
     retention: Retention = KEEP_ALL,
     bloom: Sequence[str] | None = None,
     delta: bool = False,
+    catalog: CatalogOptions | None = None,
 ) -> TableUpdate:
     """Add the committed records of ``topic`` that ``table`` does not have. It is created if need be.
 
     ``log`` is a log directory, which may be in use, or several of one cluster, separated by commas; or brokers, as in
-    ``host:9092``. ``table`` is ``warehouse/name``. ``workers`` threads write files, by default one for each
+    ``host:9092``. ``table`` is ``warehouse/name``, or ``s3://bucket/warehouse/name`` with a ``catalog``
+    (`seglog.table.catalogs`). ``workers`` threads write files, by default one for each
     core; through brokers there is one. Small files are rewritten, and files that no snapshot names are deleted after a
     day (`seglog.table.maintenance`). ``retention``: which records the table lets go.
     ``bloom``: the columns that have Bloom filters in files from now on; None leaves it as it is. ``delta`` makes a
     Delta log over the same files; from then on, it follows the table in every run.
 
     Raises `DataLossError` if the log no longer has the records that follow the table's, `TableInUseError` if another
-    job changes the table, `InvalidConfigError` if it is of another topic, and errors of reading.
+    job changes the table, `InvalidConfigError` if it is of another topic, `CatalogError` if the catalog does not
+    answer, and errors of reading and writing.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
+    from seglog.table.catalogs import OWN_CATALOG
     from seglog.table.log_table import LogTable
 
     source = _read_options(log, topic, options or {})
-    with LogTable.open_or_create(table) as opened, opened.locked():
+    with LogTable.open_or_create(table, catalog=catalog or OWN_CATALOG) as opened, opened.locked():
+        if delta and not opened.path.is_local:
+            raise InvalidConfigError(f"{opened.path.root}: a Delta log is for a warehouse in a directory")
         if bloom is not None:
             opened.set_bloom(bloom)
-        return _Run(OsFs(), opened, source, topic, workers or os.cpu_count() or 1, with_delta=delta).run(retention)
+        return _Run(opened, source, topic, workers or os.cpu_count() or 1, with_delta=delta).run(retention)
 
 
 def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptions:
@@ -124,10 +130,7 @@ def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptio
 class _Run:
     """One run. The caller holds the table's lock."""
 
-    def __init__(
-        self, fs: Fs, table: LogTable, options: ReadOptions, topic: str, workers: int, *, with_delta: bool
-    ) -> None:
-        self._fs = fs
+    def __init__(self, table: LogTable, options: ReadOptions, topic: str, workers: int, *, with_delta: bool) -> None:
         self._table = table
         self._options = options
         self._source = source_of(options)
@@ -153,7 +156,7 @@ class _Run:
         self._follow_with_delta()
         expired = self._expire(log, retention)
         self._follow_with_delta()
-        done = maintain(self._fs, self._table, SystemClock())
+        done = maintain(self._table.files, self._table, SystemClock())
         self._follow_with_delta()
         after = self._table.snapshot()
         return TableUpdate(
@@ -203,11 +206,12 @@ class _Run:
 
     def _follow_with_delta(self) -> None:
         """After each step, so that the Delta log says which commits changed records, and which only files."""
-        if self._with_delta or self._fs.exists(os.path.join(self._table.path.data, DELTA_LOG)):
+        table = self._table
+        if self._with_delta or (table.path.is_local and table.files.exists(os.path.join(table.path.data, DELTA_LOG))):
             require("deltalake", "table", purpose="a Delta log")
             from seglog.table.delta_log import follow
 
-            follow(self._fs, self._table, SystemClock())
+            follow(table.files, table, SystemClock())
 
     def _expire(self, log: LogState, retention: Retention) -> int:
         """Let the files go that are past their time. Their number."""
@@ -221,7 +225,7 @@ class _Run:
             gone += older_than(files, ids, SystemClock().now_ms() - retention.keep_ms)
         if retention.as_log:
             starts = {extent.topic_partition.partition: extent.log_start for extent in log.extents}
-            gone += [one for one in below(files, ids, starts) if one not in gone]
+            gone += [one for one in below(files, ids, starts, self._table.read) if one not in gone]
         if gone:
             self._table.replace(gone, [])
         return len(gone)
@@ -229,7 +233,7 @@ class _Run:
     def _write(self, group: Sequence[Any]) -> WrittenFile | None:
         from seglog.table.record_files import write_records
 
-        return write_records(self._fs, self._table.path.data, self._batches(group), self._table.form)
+        return write_records(self._table.files, self._table.path.data, self._batches(group), self._table.form)
 
     def _batches(self, group: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         from seglog.records.columns import SCHEMA

@@ -1,7 +1,8 @@
 """A table as a DataFrame: its files by Spark's own Parquet reader, and the log's records behind them by our source.
 
-Both are pinned when the frame is made: a snapshot's list of files, and the offsets from its end to the log's last
-stable offset. Each record is there once. A file that has vanished is an error of Spark's, never fewer rows.
+Files in an object store are read by pyarrow (`file_source`), unless Spark has a JAR for it. Files and tail are pinned
+when the frame is made: a snapshot's list of files, and the offsets from its end to the log's last stable offset. Each
+record is there once. A file that has vanished is an error, never fewer rows.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from seglog.core.errors import DataLossError
 from seglog.core.extras import require
@@ -20,11 +21,14 @@ from seglog.spark.options.read_options import parse_options
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import record_schema
 from seglog.spark.tables.continuation import check_topic, continue_from
+from seglog.spark.tables.file_source import TableFile, hadoop_path, read_files
 from seglog.spark.tables.log_survey import Log, committed_records, source_of, survey_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from seglog.table.catalogs import CatalogOptions
+    from seglog.table.log_table import LogTable, TableSnapshot
     from seglog.table.positions import Positions
 
 
@@ -35,30 +39,37 @@ def table(
     tail: Log | None = None,
     snapshot: int | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
+    columns: Sequence[str] | None = None,
+    catalog: CatalogOptions | None = None,
+    reader: Literal["spark", "python"] | None = None,
 ) -> DataFrame:
-    """The records of the table ``warehouse/name``, with the columns of the source and ``headers``.
+    """The records of the table ``warehouse/name``, with the columns of the source and ``headers``, or ``columns`` of
+    them. A table in an object store, ``s3://bucket/warehouse/name``, has a ``catalog`` (`seglog.table.catalogs`).
 
     ``tail`` is the log that the table is made from: a directory, or brokers as in ``host:9092``. Its committed records
     behind the table's are added, so that the frame has all of the topic up to now. ``options`` are the source's for
     it: ``kafka.*``, ``replica``, ``maxBytesPerPartition`` …. ``snapshot``: the id of an older one that is still kept.
 
+    ``reader``: "spark" is Spark's own Parquet reader, which reads only the columns that a query needs, and needs a JAR
+    to read from an object store. "python" is pyarrow in Spark's Python workers; it reads all ``columns``. By default an
+    object store is read by "python", all else by "spark".
+
     Raises `UnknownTableError`; and with a tail `DataLossError` if the log no longer begins where the table ends.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
+    from seglog.table.catalogs import OWN_CATALOG
     from seglog.table.log_table import LogTable
 
-    with LogTable.open(path) as opened:
+    with LogTable.open(path, catalog=catalog or OWN_CATALOG) as opened:
         found = opened.snapshot(snapshot)
         name = opened.path.name
-    schema = record_schema(include_headers=True)
-    if found is None or not found.files:
-        rows = spark.createDataFrame([], schema)
-    else:
-        reader = spark.read.schema(schema).option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
-        rows = reader.parquet(*found.files)
+        by_python = reader == "python" or (reader is None and not opened.path.is_local)
+        rows = _files(spark, opened, found, columns, by_python=by_python)
     if tail is None:
         return rows
     wanted = {**options, **committed_records(tail, name), "includeHeaders": "true"}
+    if columns is not None:
+        wanted["columns"] = ",".join(columns)
     missing = _missing(None if found is None else found.positions, name, wanted)
     if not missing:
         return rows
@@ -70,6 +81,30 @@ def table(
     ):
         wanted[option] = json.dumps({name: offsets})
     return rows.unionByName(spark.read.format("seglog").options(**wanted).load())
+
+
+def _files(
+    spark: SparkSession,
+    table: LogTable,
+    snapshot: TableSnapshot | None,
+    columns: Sequence[str] | None,
+    *,
+    by_python: bool,
+) -> DataFrame:
+    """The records in the files of a snapshot."""
+    schema = record_schema(include_headers=True, columns=columns)
+    if snapshot is None or not snapshot.files:
+        return spark.createDataFrame([], schema)
+    if by_python:
+        from seglog.table.catalogs import store_properties
+
+        files = [
+            TableFile(one.file_path, len(one.split_offsets or (0,)), one.file_size_in_bytes)
+            for one in table.data_files(snapshot.id)
+        ]
+        return read_files(spark, files, columns, store_properties(table.iceberg.io.properties))
+    reader = spark.read.schema(schema).option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
+    return reader.parquet(*[hadoop_path(one) for one in snapshot.files])
 
 
 def _missing(positions: Positions | None, topic: str, options: Mapping[str, str]) -> dict[TopicPartition, OffsetRange]:
