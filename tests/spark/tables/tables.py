@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,3 +58,12 @@ def stored(table: Path) -> pa.Table:
 
 def by_offset(rows: pa.Table) -> pa.Table:
     return rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+def digests(rows: pa.Table) -> dict[int, str]:
+    """A hash of the records of each partition, in the order of their offsets, whichever reader they come from."""
+    found: dict[int, Any] = {}
+    for row in by_offset(rows.select(list(COLUMNS)).cast(SCHEMA)).to_pylist():
+        row["headers"] = row["headers"] or None  # pyiceberg 0.12 returns an empty list where a list is null
+        found.setdefault(row["partition"], hashlib.sha256()).update(repr(row).encode())
+    return {partition: hashed.hexdigest() for partition, hashed in sorted(found.items())}
