@@ -25,6 +25,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.types import (
@@ -65,7 +66,9 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io.pyarrow import PyArrowFileIO
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableUpdate
 
 KEPT_SNAPSHOTS: Final = 100
 TOPIC: Final = "seglog.topic"
@@ -328,7 +331,7 @@ class LogTable:
     @contextmanager
     def _committing(self) -> Iterator[Transaction]:
         """A transaction that also lets old snapshots go."""
-        transaction = self._table.transaction()
+        transaction = _Transaction(self._table)
         try:
             yield transaction
             old = _oldest(self._table)
@@ -340,6 +343,23 @@ class LogTable:
             raise TableInUseError(
                 f"another job has changed the table {self.path.root} first; nothing was added: {error}"
             ) from error
+
+
+class _Transaction(Transaction):
+    """Keeps the metadata that its updates lead to.
+
+    pyiceberg makes it anew, with a deep copy of all snapshots, each time that it reads it: about 18 times a commit. In
+    a table of 100 snapshots, that is two thirds of a commit's time.
+    """
+
+    _seen: tuple[TableUpdate, ...] | None = None
+    _metadata: TableMetadata | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        if self._metadata is None or self._seen is not self._updates:
+            self._seen, self._metadata = self._updates, super().table_metadata
+        return self._metadata
 
 
 def _oldest(table: Table) -> list[int]:

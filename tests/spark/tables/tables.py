@@ -14,6 +14,7 @@ import seglog
 from seglog.records.columns import COLUMNS, SCHEMA
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
+from seglog.table.catalogs import OWN_CATALOG, CatalogOptions
 from seglog.table.log_table import LogTable
 
 SMALL = {"internal.segment.bytes": 4_000, "segment.index.bytes": 600, "index.interval.bytes": 300, "retention.ms": -1}
@@ -47,13 +48,11 @@ def scanned(path: Path, topic: str = "flights") -> pa.Table:
     return by_offset(seglog.scan(path, topics=topic, isolation_level="read_committed").read_all())
 
 
-def stored(table: Path) -> pa.Table:
+def stored(table: Path | str, catalog: CatalogOptions = OWN_CATALOG) -> pa.Table:
     """The records in the files of a table's snapshot, by partition and offset, twice if they are there twice."""
-    with LogTable.open(table) as opened:
-        snapshot = opened.snapshot()
-    if snapshot is None or not snapshot.files:
-        return SCHEMA.empty_table()
-    return by_offset(pa.concat_tables([pq.read_table(file, columns=list(COLUMNS)) for file in snapshot.files]))
+    with LogTable.open(table, catalog=catalog) as opened:
+        parts = [pq.read_table(opened.read(one), columns=list(COLUMNS)) for one in opened.data_files()]
+    return by_offset(pa.concat_tables(parts)) if parts else SCHEMA.empty_table()
 
 
 def by_offset(rows: pa.Table) -> pa.Table:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +23,7 @@ from seglog.table.maintenance import DATA_GRACE_MS, sweep
 from seglog.testing import ManualClock
 from tests.kit.object_store import BUCKET, SECRET, ObjectStoreServer
 from tests.kit.rest_catalog import TOKEN, RestCatalogServer
-from tests.spark.tables.tables import append, by_offset, flights, scanned
+from tests.spark.tables.tables import append, by_offset, flights, scanned, stored
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -49,14 +48,6 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStoreSe
         yield CatalogOptions(server.uri, {**store.properties, "token": TOKEN})
 
 
-def _stored(table: str, catalog: CatalogOptions) -> pa.Table:
-    """The records in the files of the snapshot, read by their list alone."""
-    with LogTable.open(table, catalog=catalog) as opened:
-        files = opened.data_files()
-        assert all(one.file_path.startswith("s3://") for one in files)
-        return by_offset(pa.concat_tables([pq.read_table(opened.read(one), columns=list(COLUMNS)) for one in files]))
-
-
 def test_a_table_in_an_object_store(
     tmp_path: Path, table: str, catalog: CatalogOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +64,7 @@ def test_a_table_in_an_object_store(
     assert (done.rewritten_files, done.files) == (3, 1)
     append(log, flights(102, 1))
     update_table(log, table, topic="flights", catalog=catalog)
-    assert _stored(table, catalog).equals(scanned(log))
+    assert stored(table, catalog).equals(scanned(log))
     with LogDir.open(log) as directory:
         for partition, end in ((0, 102), (1, 50)):
             directory.log("flights", partition).delete_records(end)
@@ -93,7 +84,7 @@ def test_files_without_a_name_are_swept(tmp_path: Path, store: ObjectStoreServer
         clock.advance(DATA_GRACE_MS)
         assert sweep(opened.files, opened, clock) == 1
         assert not opened.files.exists(f"{table}/data/orphan.parquet")
-    assert _stored(table, catalog).equals(scanned(log))
+    assert stored(table, catalog).equals(scanned(log))
 
 
 def test_of_two_jobs_the_catalog_lets_one_commit(
@@ -112,7 +103,7 @@ def test_of_two_jobs_the_catalog_lets_one_commit(
     with pytest.raises(TableInUseError, match=r"has changed the table .* first; nothing was added"):
         update_table(log, table, topic="flights", catalog=catalog)
     assert update_table(log, table, topic="flights", catalog=catalog).added_records == 0
-    assert _stored(table, catalog).equals(scanned(log))
+    assert stored(table, catalog).equals(scanned(log))
 
 
 def test_a_commit_whose_answer_is_lost_is_not_made_twice(tmp_path: Path, store: ObjectStoreServer, table: str) -> None:
@@ -125,7 +116,7 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(tmp_path: Path, store: 
         with pytest.raises(CatalogError, match="did not say whether it has committed; the next run asks it"):
             update_table(log, table, topic="flights", catalog=catalog)
         assert update_table(log, table, topic="flights", catalog=catalog).added_records == 0
-        assert _stored(table, catalog).equals(scanned(log))
+        assert stored(table, catalog).equals(scanned(log))
 
 
 def test_a_store_needs_a_catalog(tmp_path: Path, store: ObjectStoreServer, table: str) -> None:
