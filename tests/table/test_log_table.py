@@ -10,78 +10,32 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Engine, event
 
 from seglog.core.errors import CorruptCheckpointError, InvalidConfigError
-from seglog.core.fs import File, OsFile, OsFs
 from seglog.table.layout import local_path, table_path
 from seglog.table.log_table import LogTable
+from tests.table.disk_recorder import DiskRecorder
 from tests.table.test_maintenance import add
-
-
-class _Disk:
-    """Which files, and which entries of directories, a power cut would take now."""
-
-    def __init__(self) -> None:
-        self.unsynced: set[str] = set()
-        self.unlisted: set[str] = set()
-        self.lost_at_commits: list[set[str]] = []
-
-    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real_open, write, pwrite = OsFs.open, OsFs.write, OsFile.pwrite
-        fsync, fsync_dir, mkdir = OsFile.fsync, OsFs.fsync_dir, OsFs.mkdir
-
-        def opened(fs: OsFs, path: str, *, create: bool = False, write: bool = True) -> File:
-            if create and not os.path.exists(path):
-                self.unlisted.add(path)
-            return real_open(fs, path, create=create, write=write)
-
-        def written(fs: OsFs, path: str, data: bytes) -> None:
-            self.unlisted.add(path)
-            write(fs, path, data)
-
-        def pwritten(file: OsFile, data: bytes, position: int) -> None:
-            self.unsynced.add(file.path)
-            pwrite(file, data, position)
-
-        def synced(file: OsFile) -> None:
-            fsync(file)
-            self.unsynced.discard(file.path)
-
-        def listed(fs: OsFs, path: str) -> None:
-            fsync_dir(fs, path)
-            self.unlisted = {one for one in self.unlisted if os.path.dirname(one) != path}
-
-        def made(fs: OsFs, path: str) -> None:
-            self.unlisted.add(path)
-            mkdir(fs, path)
-
-        for owner, name, act in (
-            (OsFs, "open", opened),
-            (OsFs, "write", written),
-            (OsFile, "pwrite", pwritten),
-            (OsFile, "fsync", synced),
-            (OsFs, "fsync_dir", listed),
-            (OsFs, "mkdir", made),
-        ):
-            monkeypatch.setattr(owner, name, act)
-
-    def at_commit(self, _connection: object) -> None:
-        self.lost_at_commits.append(self.unsynced | self.unlisted)
 
 
 def test_all_that_a_snapshot_names_is_on_the_disk_before_the_catalog_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = _Disk()
+    disk = DiskRecorder(tmp_path / "warehouse")
+    lost: list[frozenset[str]] = []
+
+    def at_commit(_connection: object) -> None:
+        lost.append(disk.at_risk)
+
     disk.watch(monkeypatch)
-    event.listen(Engine, "commit", disk.at_commit)
+    event.listen(Engine, "commit", at_commit)
     try:
         with LogTable.open_or_create(tmp_path / "warehouse" / "t") as table:
             add(table, 0)
             add(table, 1)
             named = table.named_files()
     finally:
-        event.remove(Engine, "commit", disk.at_commit)
-    assert len(disk.lost_at_commits) >= 3
-    assert all(not lost for lost in disk.lost_at_commits)
+        event.remove(Engine, "commit", at_commit)
+    assert len(lost) >= 3
+    assert not any(lost)
     assert all(os.path.exists(path) for path in named)
 
 

@@ -46,7 +46,7 @@ def table(tmp_path: Path) -> Iterator[LogTable]:
         yield opened
 
 
-def _offsets(table: LogTable) -> list[tuple[int, int]]:
+def offsets(table: LogTable) -> list[tuple[int, int]]:
     """Of all records, file by file."""
     found = table.snapshot()
     assert found is not None
@@ -65,7 +65,7 @@ def test_small_files_become_one_that_is_sorted(table: LogTable) -> None:
     after = table.snapshot()
     assert after is not None
     assert (len(after.files), after.records, after.positions) == (1, before.records, before.positions)
-    assert _offsets(table) == [(partition, at) for partition in (0, 1) for at in range(3 * small_files.FAN_IN)]
+    assert offsets(table) == [(partition, at) for partition in (0, 1) for at in range(3 * small_files.FAN_IN)]
     assert all(Path(file).exists() for file in before.files)  # a query that began before still reads them
 
 
@@ -75,7 +75,7 @@ def test_rewriting_stops_before_memory_is_full(table: LogTable, monkeypatch: pyt
     monkeypatch.setattr(maintenance, "_MOST_DECODED", 3000)
     with table.locked():
         assert 1 < rewrite_small_files(FS, table) < small_files.FAN_IN
-    assert sorted(_offsets(table)) == [(partition, at) for partition in (0, 1) for at in range(3 * small_files.FAN_IN)]
+    assert sorted(offsets(table)) == [(partition, at) for partition in (0, 1) for at in range(3 * small_files.FAN_IN)]
 
 
 def test_a_file_without_a_name_goes_after_the_grace_time(table: LogTable) -> None:
@@ -93,7 +93,7 @@ def test_a_file_without_a_name_goes_after_the_grace_time(table: LogTable) -> Non
         assert sweep(FS, table, clock) == 1
     assert not Path(orphan.path).exists()
     assert foreign.exists()
-    assert len(_offsets(table)) == 6
+    assert len(offsets(table)) == 6
 
 
 def test_an_old_file_that_was_just_replaced_stays_for_the_grace_time(
@@ -117,7 +117,7 @@ def test_an_old_file_that_was_just_replaced_stays_for_the_grace_time(
         clock.advance(DATA_GRACE_MS)
         assert sweep(FS, table, clock) == small_files.FAN_IN
     assert not any(Path(file).exists() for file in before.files)
-    assert len(_offsets(table)) == 6 * small_files.FAN_IN + 6
+    assert len(offsets(table)) == 6 * small_files.FAN_IN + 6
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"version":1}', b"[]"])
@@ -167,4 +167,4 @@ def test_what_a_table_keeps_is_bounded(table: LogTable, monkeypatch: pytest.Monk
     assert len(list(Path(table.path.root, METADATA).glob("*.metadata.json"))) == 11
     assert len(list(Path(table.path.root, METADATA).iterdir())) < 120
     assert len(list(Path(table.path.root, DATA).iterdir())) < 60
-    assert sorted(_offsets(table)) == [(partition, at) for partition in (0, 1) for at in range(150)]
+    assert sorted(offsets(table)) == [(partition, at) for partition in (0, 1) for at in range(150)]
