@@ -46,7 +46,7 @@ class Told:
         self.wrong: list[str] = []
 
     def saw(self, place: Place, offset: int, value: bytes) -> None:
-        """A record was acknowledged or read: from now on it is that, whoever reads it and whenever (P1, P3)."""
+        """A record was acknowledged or read: from now on every reader must see it there (P1, P3)."""
         with self.lock:
             before = self.known[place].setdefault(offset, value)
         if before != value:
@@ -68,7 +68,7 @@ class Load:
         self._begin(lambda: self._produce(name, linger_ms))
 
     def consume(self, group: str, commit_every: int) -> None:
-        """A member that leaves without a last commit and joins anew from time to time."""
+        """A member that from time to time leaves without a last commit and rejoins."""
 
         def members() -> None:
             while not self._over.is_set():

@@ -131,7 +131,8 @@ def test_few_bytes_are_not_enough_whenever_they_come(asking: Asking) -> None:
 
 
 def test_follower_that_forgets_a_partition_leaves_its_isr(asking: Asking) -> None:
-    """That the same broker still asks for others says nothing of it: else acks=all would wait for it for ever."""
+    """A broker that still fetches other partitions does not count for this one, or acks=all would wait for it
+    forever."""
     replica, _ = asking.lead(2)
     asking.ask({0: 0, 1: 0})
     asking.ask({}, forgotten=(0,))

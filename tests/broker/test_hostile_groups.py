@@ -14,7 +14,7 @@ OFFSETS = "__consumer_offsets"
 
 
 def test_offsets_that_are_deleted_while_they_are_loaded(start: Callable[..., RunningNode]) -> None:
-    """Groups begin anew; before, there were none until the next start."""
+    """Groups begin again. Formerly, none worked until the next start."""
     running = start()
     node = running.node
     with Wire(running.bootstrap) as wire:

@@ -134,7 +134,7 @@ async def compacted(node: RunningNode) -> None:
 
 
 def test_a_producer_without_a_transaction_is_refused(node: RunningNode, transaction: Transaction) -> None:
-    """Its segment would open a transaction that nobody ends."""
+    """Its segment would open a transaction that is never ended."""
     request = staged(node, transaction)
     transaction.begin()  # another process has the transactional id now
     answer = ask(node, "adopt", request._asdict())

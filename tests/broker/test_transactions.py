@@ -231,7 +231,7 @@ def test_batches_of_two_transactional_producers_in_one_request_are_refused(wire:
 
 
 def test_late_write_after_the_abort_opens_no_transaction(wire: Wire, topic: str, version: int) -> None:
-    """KAFKA-14402: it would hold back consumers for ever."""
+    """KAFKA-14402: such a batch would hold back consumers forever."""
     producer = TransactionalProducer(wire, topic, version)
     assert producer.send(topic, b"a") == 0
     late = {"producer_epoch": producer.epoch, "base_sequence": 1}

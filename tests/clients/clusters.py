@@ -102,7 +102,7 @@ class Cluster(Service):
         self.wait_for_all(_is_healthy, "a healthy cluster")
 
     def wait_for_all(self, is_so: Callable[[ClusterStatus], bool], what: str, nodes: Sequence[int] = NODES) -> None:
-        """Until each of these brokers sees it so: nobody knows which of them a client asks."""
+        """Wait until each broker sees this, because any of them may answer a client."""
         wait_for_all([self._address(node) for node in nodes], is_so, what)
 
     def asking(self, node: int) -> ClusterAdmin:

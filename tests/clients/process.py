@@ -69,7 +69,7 @@ class ClientProcess:
     # Jobs
 
     def begin(self, do: str, **job: object) -> None:
-        """A job, whose end nobody waits for yet."""
+        """Start a job without waiting for its end."""
         self.tell(json.dumps({"do": do, **job}))
 
     def run(self, do: str, **job: object) -> list[list[Any]]:

@@ -104,7 +104,7 @@ class Behind(NamedTuple):
 def test_a_dead_thread_of_kazoo_is_noticed(
     which: str, server: ZooKeeperNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing restarts the thread: requests would wait for ever, and the broker would neither lead nor end."""
+    """Nothing restarts the thread: requests would wait forever, and the broker would neither lead nor end."""
 
     async def work() -> None:
         store = await opened(server.address, tmp_path)

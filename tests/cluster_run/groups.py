@@ -1,4 +1,4 @@
-"""Members of one consumer group that read, commit and share partitions anew while brokers come and go."""
+"""Members of one consumer group that read, commit and rebalance while brokers come and go."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class _Member:
             self._changed = set()
 
     def commit(self, consumer: Consumer) -> None:
-        """As far as it has read. Nobody waits for it: librdkafka 2.16 waits for ever if its session ends meanwhile."""
+        """Commit the position without waiting: librdkafka 2.16 waits forever if its session ends during the commit."""
         now = self.recorder.now()
         if self._under_way and now < self._sent + _OUTCOME_SECONDS:
             return

@@ -117,7 +117,7 @@ class Recorder:
         self._numbers = itertools.count()
 
     def value(self) -> Value:
-        """One that nobody else sends."""
+        """A value that no other client sends."""
         return f"{self.client}:{next(self._numbers)}"
 
     def now(self) -> float:

@@ -130,7 +130,7 @@ def test_each_anomaly_is_found(kind: str, at: int, changes: dict[str, Any]) -> N
 
 
 def without(value: str, ops: tuple[Op, ...] = GOOD) -> list[Op]:
-    """As if nobody had ever read it."""
+    """The history as if no consumer had read this value."""
     return [
         replace(op, steps=tuple(step for step in op.steps if not (isinstance(step, Read) and step.value == value)))
         for op in ops

@@ -78,7 +78,7 @@ def test_a_controlled_shutdown_is_hardly_noticed(cluster: SeglogCluster) -> None
 
 
 def test_a_disk_that_fails_takes_its_partitions_elsewhere_at_once(memory: Path) -> None:
-    """Those that are led there, and those that are followed there: nobody waits for who has no disk."""
+    """Partitions that the broker leads, and those that it follows: no producer waits for the broker without a disk."""
     if not Disk.can_be_made():  # without root there is none
         return
     with (

@@ -1,4 +1,4 @@
-"""Disks of a cluster that are full, all of them at once, and have room again: nothing is lost, nobody is restarted."""
+"""All disks of a cluster fill up at once and get space again: no record is lost, and no broker is restarted."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ DOUBT_SECONDS: Final = 2.5
 
 
 class Coordinators(VirtualCluster):
-    """``with Coordinators() as cluster``: nobody coordinates before `lead`."""
+    """``with Coordinators() as cluster``: no broker coordinates before `lead`."""
 
     def __init__(self, *, seed: int = 1, min_insync: int = 1) -> None:
         super().__init__(3, _SETTINGS, seed=seed)

@@ -22,7 +22,7 @@ with open(sys.argv[1], "r+b") as file:
 
 
 def test_the_lock_is_the_one_that_java_takes(tmp_path: Path) -> None:
-    """``FileChannel.tryLock`` is a record lock of POSIX; it must conflict with ours, whoever comes first."""
+    """``FileChannel.tryLock`` is a POSIX record lock; it must conflict with ours, whichever comes first."""
     path = str(tmp_path / ".lock")
     command = [sys.executable, "-c", _LOCK_AS_JAVA_DOES, path]
     lock = OsFs().lock(path)

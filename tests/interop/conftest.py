@@ -68,7 +68,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
 
 @contextmanager
 def lasting(path: Path, properties: Mapping[str, str] | None = None) -> Iterator[KafkaNode]:
-    """Killed at its end: nobody reads what a clean stop writes, for hundreds of logs, on a disk that may be slow."""
+    """Killed at its end: a clean stop would write files for hundreds of logs that no test reads, on a disk that may be
+    slow."""
     node = KafkaNode(path, {**_LASTING, **(properties or {})})
     node.start()
     try:

@@ -115,7 +115,7 @@ class World:
         return Read(rows, sorted(Range(*key[1:], min(of), max(of), len(of)) for key, of in tasks.items()))
 
     def read_once(self, source: str, options: Mapping[str, str]) -> Read:
-        """`read` of topics that nobody changes: several tests compare with it."""
+        """`read` of topics that no test changes: several tests compare with it."""
         key = (source, tuple(sorted(options.items())))
         if key not in self._read:
             self._read[key] = self.read(source, options)
@@ -303,7 +303,7 @@ def _transactions(recipe: Recipe) -> None:
 
 
 def _left_open() -> Recipe:
-    """A transaction that nobody ends, and records behind it: the last stable offset is before the end."""
+    """A transaction that is never ended, and records after it: the last stable offset is before the end."""
     recipe = Recipe()
     recipe.producer("none", _PLAIN)
     recipe.producer("open", {"transactional.id": "world-open", "transaction.timeout.ms": "900000"})

@@ -52,7 +52,7 @@ class Load:
             process.until(_more(word, len(process.seen), count), f"{count} more {word}")
 
     def finish(self) -> None:
-        """All that was sent is acknowledged, and read in order; nobody was told of an error."""
+        """All records are acknowledged and read in order, and no client got an error."""
         said = self._producer.finish("stop")
         acked = [what for what in self._producer.seen if what[0] == "acked"]
         assert {what[0] for what in said} == {"acked"}, [what for what in said if what[0] != "acked"][:9]

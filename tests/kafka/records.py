@@ -100,7 +100,7 @@ class Recipe:
         self._steps.append({"producer": producer, "op": "abort"})
 
     def close(self, producer: str) -> None:
-        """Close it; named again it is opened anew, with a new producer epoch or id."""
+        """Close it; if it is named again it is reopened, with a new producer epoch or id."""
         self._steps.append({"producer": producer, "op": "close"})
 
     def halt(self, producer: str) -> None:

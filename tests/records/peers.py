@@ -37,7 +37,7 @@ def as_bytes(data: object) -> bytes | None:
 
 
 class Producer(NamedTuple):
-    """Who wrote a batch; all -1: nobody known."""
+    """The producer of a batch; all fields are -1 if it has none."""
 
     id: int = -1
     epoch: int = -1

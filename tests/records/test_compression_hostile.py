@@ -58,7 +58,7 @@ def test_every_prefix(codec: Codec, magic: int) -> None:
 
 @given(st.sampled_from(CODECS), st.binary(max_size=200), st.sampled_from([0, 2]))
 def test_random_bytes(codec: Codec, data: bytes, magic: int) -> None:
-    """Behind the first bytes of a real stream, or nobody would get past them."""
+    """Random bytes, alone and after the first bytes of a real stream, which lead past the header."""
     case()
     for start in (b"", compress(codec, b"some bytes, some bytes, some bytes", magic=magic)[:7]):
         assert bounded(tried(codec, start + data, magic), len(start + data))

@@ -41,7 +41,7 @@ class Pair(VirtualCluster):
         return self.leader.running.directories.dirs[0]
 
     def make(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
-        """A topic that nobody leads."""
+        """A topic without leaders."""
         topic = Topic(self, self.create(name, partitions, config=config), partitions)
         self.topics.append(topic)
         return topic

@@ -160,7 +160,7 @@ def brief(contents: Any) -> Any:
 
 
 def merged(topics: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Topics of a Fetch or Produce once each: Kafka begins anew where it comes back to one."""
+    """Each topic of a Fetch or Produce once: Kafka restarts at a topic that is named again."""
     found: dict[Any, dict[str, Any]] = {}
     for topic in map(vars, topics):
         name = next((name for name in ("partitions", "partition_responses") if name in topic), None)

@@ -21,7 +21,7 @@ from tests.sequences.both import Answers, Both, Ref, Side, brief
 from tests.sequences.logs import some_version
 
 SESSION_MS: Final = 1_200_000
-"""Longer than a test may take: nobody is thrown out for being silent."""
+"""Longer than any test takes, so that no member is removed for silence."""
 PROTOCOLS: Final = ("range", "roundrobin")
 """All members like the first one best: on ties Kafka takes any (docs/differences.md)."""
 _BARRIERS: Final = 3
@@ -122,7 +122,7 @@ class GroupWorld:
         return self.rng.choice(free) if free else None
 
     def member_of(self, client: Client) -> Ref | str:
-        """Mostly its own; else nobody's or another's."""
+        """Mostly its own offset; sometimes an unknown one or another member's."""
         member = client.member
         if self.rng.random() > 0.93:
             known: list[Ref | str] = [other.member for other in self.clients if isinstance(other.member, Ref)]
@@ -218,7 +218,7 @@ class GroupWorld:
         return any(one.group == group and one.waits and one.waits[0] is ApiKey.SYNC_GROUP for one in self.clients)
 
     def clear_out(self) -> None:
-        """Members that no client is any more leave, or all others would wait for them for ever."""
+        """Remove members whose clients are gone, or all others would wait for them forever."""
         group = self.rng.choice(self.groups)
         if self._waits_for_assignment(group):
             return
@@ -284,7 +284,7 @@ class GroupWorld:
             raise AssertionError(f"{client.name} {key.name}: {error!r} {states}:\n{story}") from error
 
     def _learn(self, client: Client, answers: Answers) -> None:
-        """A member id that nobody has seen is the client's."""
+        """A member id that neither broker has given before belongs to this client."""
         self.both.tell(f"{client.name} is answered {answers.ours}")
         given = [getattr(answer, "member_id", "") for answer in answers]
         if all(given) and not any(side.knows(one) for side, one in zip(self.both.sides, given, strict=True)):

@@ -284,7 +284,7 @@ class LogWorld:
         }
 
     def fetch_in_session(self) -> None:
-        """Begin one, go on with one, end one, or ask for it as nobody should."""
+        """Begin, continue or end a session, or send an invalid request for one."""
         rng = self.rng
         if not self.sessions or rng.random() < 0.15:
             self._begin_session()

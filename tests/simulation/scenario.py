@@ -183,7 +183,7 @@ class Simulation:
         self.world.after(self.rng.random() * 3.0, lambda: self._add(self._like(victim)))
 
     def _disk(self) -> None:
-        """A write or an fsync fails: the broker serves nothing more, until somebody sees it and kills it."""
+        """A write or an fsync fails: the broker serves no more requests until the operator notices and kills it."""
         operation = self.rng.choice(("pwrite", "fsync", "flush", "rename", "fsync_dir"))
         self.machine.disk.fail_at(operation, self.rng.randrange(1, 5), error=self.rng.choice((errno.EIO, errno.ENOSPC)))
 

@@ -161,7 +161,7 @@ class Truth:
                     commit.is_acknowledged = False
 
     def cut(self, node: Node) -> None:
-        """Before `started`, after a loss: what is gone is gone, and nobody may hold the broker to it."""
+        """Before `started`, after a loss: lost records are no longer required of the broker."""
         for name, log in node.directories.dirs[0].logs.items():
             if name not in self.ends or log.log_end_offset >= self.ends[name]:
                 continue

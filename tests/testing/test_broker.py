@@ -232,7 +232,7 @@ def started(data_dir: Path | None = None) -> Iterator[tuple[Broker, int]]:
 
 
 def kill(child: int) -> None:
-    """When this returns it has ended, and nobody was told."""
+    """Kill the child, and return when it has ended; its parent has not reaped it yet."""
     os.kill(child, signal.SIGKILL)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 

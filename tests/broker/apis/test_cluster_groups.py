@@ -71,7 +71,7 @@ async def find(desk: Desk, group: str = "g", **more: Any) -> tuple[int, int, str
 
 
 async def decide(desk: Desk) -> None:
-    """Be the controller of a cluster to which somebody adds the topic of offsets."""
+    """Control a cluster to which another broker adds the topic of offsets."""
     assert await desk.view.until(lambda: OFFSETS_TOPIC in desk.view.topics, SOON)
     await desk.decide()
 

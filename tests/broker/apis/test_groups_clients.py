@@ -141,7 +141,7 @@ def test_a_group_goes_on_after_the_brokers_restart(members: Members) -> None:
 
 
 def test_librdkafkas_members_of_share_groups_give_up_at_once(members: Members) -> None:
-    """With a broker that does not advertise these APIs librdkafka waits for ever, without a word."""
+    """If a broker does not advertise these APIs, librdkafka silently waits forever."""
     sharer: Any = ShareConsumer({"log_level": 0, "bootstrap.servers": members.running.bootstrap, "group.id": "other"})
     sharer.subscribe(["t"])
     with pytest.raises(KafkaException, match="ShareGroupHeartbeat fatal error: Broker: API version not supported"):

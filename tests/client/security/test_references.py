@@ -1,4 +1,4 @@
-"""References to secrets: read anew each time, on the machine that connects."""
+"""References to secrets: they are read again each time, on the machine that connects."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Bug(NamedTuple):
 
 
 def _kip_101(patch: Patch) -> None:
-    """A follower cuts at its high watermark, and nobody asks for epochs."""
+    """A follower truncates at its high watermark, and never asks for epochs."""
 
     def follow(self: Replica, state: PartitionState, _: Member) -> None:
         self.progress, self.leader, self.log.hw_follows_end = None, state.leader, False
@@ -199,7 +199,7 @@ def _kafka_9196(patch: Patch) -> None:
 
 
 def _kafka_16541(patch: Patch) -> None:
-    """The file of the epochs is written anew, and nothing of it fsynced."""
+    """The file of the epochs is rewritten without an fsync."""
 
     def write(fs: Fs, path: str, entries: Sequence[EpochEntry]) -> None:
         data = "".join(f"{line}\n" for line in (0, len(entries), *(f"{a} {b}" for a, b in entries))).encode()

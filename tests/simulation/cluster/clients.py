@@ -102,7 +102,7 @@ class Client:
         return self.rng.randrange(self.cluster.scenario.partitions)
 
     def records(self, count: int, time: int) -> tuple[list[int], bytes]:
-        """Values that nobody has written before, and a batch of them."""
+        """New unique values, and a batch of them."""
         history = self.cluster.history
         values = [history.attempts + 1 + index for index in range(count)]
         history.attempts += count

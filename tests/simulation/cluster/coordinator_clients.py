@@ -46,7 +46,7 @@ class CoordinatorClient(Client):
         await asyncio.sleep(self.rng.choice((0.01, 0.05, 0.2)))
 
     def give_up(self, channel: Channel) -> None:
-        """Sometimes its end is noticed by nobody: what was sent on it arrives, however late."""
+        """Drop a channel. Half of the time it stays open: messages on it arrive, however late."""
         if self.rng.random() < 0.5:
             channel.close()
 

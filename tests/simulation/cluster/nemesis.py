@@ -97,7 +97,7 @@ class Nemesis:
             self.world.after(self.world.rng.random() * 2 * every, lambda: self._strike(every, act))
 
     def _anyone(self) -> Host | None:
-        """Whom nobody works on."""
+        """A random host, or None if that host is being repaired."""
         host = self.cluster.hosts[self.world.rng.choice(sorted(self.cluster.hosts))]
         return None if host.is_in_repair else host
 
@@ -208,7 +208,7 @@ class Nemesis:
             host.stop()
 
     def _fail_disk(self) -> None:
-        """One directory of a broker takes no write any more; later somebody puts in another disk, and starts anew."""
+        """One directory of a broker fails all writes; later the disk is replaced and the broker restarted."""
         host = self._anyone()
         if host is None or not host.is_up or host.failed or not self._may_lose(host):
             return

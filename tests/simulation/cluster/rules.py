@@ -164,7 +164,7 @@ class Rules:
         return None if replica is None else replica.log
 
     def shown(self, number: int, epoch: int, high_watermark: int) -> None:
-        """P5: to whoever does not go back to an earlier leader, the high watermark does not go back (KIP-207)."""
+        """P5: the high watermark does not go back, except for a client that returns to an earlier leader (KIP-207)."""
         if epoch < self.cluster.history.unclean_epoch[number]:
             return
         shown = self._shown[number]

@@ -43,7 +43,7 @@ class Quiet:
         return [host for host in self.cluster.hosts.values() if host is not self.leader]
 
     def run(self, seconds: float) -> tuple[int, int]:
-        """How many records were acknowledged meanwhile, and of how many nobody knows what became of them."""
+        """How many records were acknowledged in this time, and how many have an unknown outcome."""
         before = dict(self.clients.outcomes)
         self.cluster.world.run(lambda: False, seconds)
         after = self.clients.outcomes

@@ -101,7 +101,7 @@ def _answered_uncommitted(patch: Patch) -> None:
 
 
 def _session_forgotten(patch: Patch) -> None:
-    """A new coordinator waits for ever for members that have died meanwhile."""
+    """A new coordinator waits forever for members that have died in the meantime."""
     patch.setattr(CoordinatorShard, "start_timers", lambda *_: None)
 
 

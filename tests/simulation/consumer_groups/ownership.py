@@ -94,7 +94,7 @@ class MemberView:
             self.lost.append(Lost(sent, self.epoch, owned))
 
     def protects(self, number: int, now: float) -> bool:
-        """Whether nobody else may have the partition."""
+        """Whether no other member may have the partition."""
         if number not in self.owned or now >= self.lease_end:
             return False
         late = (one.owned for one in self.lost if now < one.sent + _LATE_SECONDS)

@@ -1,4 +1,4 @@
-"""Compaction in a process of its own: the same result, errors that come through, nobody left behind."""
+"""Compaction in a child process: the same result, errors reach the parent, and no process is left behind."""
 
 from __future__ import annotations
 

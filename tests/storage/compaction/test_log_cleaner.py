@@ -195,7 +195,7 @@ _FULL_SEGMENTS: Final = {"internal.segment.bytes": 80, "cleanup.policy": "compac
 
 
 def test_the_work_for_a_segment_does_not_grow_with_their_number() -> None:
-    """5,000 full segments took 90 s: each that was replaced had the manifest written anew and all others looked at."""
+    """5,000 full segments took 90 s: each replacement rewrote the manifest and read all other segments."""
 
     def calls(count: int) -> int:
         profile = Profile()

@@ -245,7 +245,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @invariant()
     def aborted_transactions_are_those_with_records(self) -> None:
-        """From the log's start on: a transaction that ended below it is forgotten when producers are counted anew."""
+        """From the log's start on: a transaction that ended below it is forgotten when producers are counted again."""
         start = self.log.log_start_offset
         entries = [txn for segment in self.log.segments for txn in segment.txn_index.entries]
         skips = AbortedFilter(entries)

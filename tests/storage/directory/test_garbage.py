@@ -1,4 +1,4 @@
-"""Garbage in each kind of file of a log directory: named, made anew, or refused; never believed."""
+"""Garbage in each kind of file of a log directory is named, rebuilt or refused, and never trusted."""
 
 from __future__ import annotations
 

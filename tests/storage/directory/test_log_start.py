@@ -20,7 +20,7 @@ PARTITION = f"{DIR}/t-0"
 
 
 def closed_with_start(offset: int) -> MemoryFs:
-    """A log of offsets 0 to 29, closed cleanly; then somebody's disk says that it starts at ``offset``."""
+    """A cleanly closed log of offsets 0 to 29 whose checkpoint then says that it starts at ``offset``."""
     fs, opened, _ = flushed_log()
     opened.close()
     fs.write(CHECKPOINT, f"0\n1\nt 0 {offset}\n".encode())

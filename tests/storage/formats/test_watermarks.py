@@ -1,4 +1,4 @@
-"""``seglog.watermarks``: what one writes, all read; and a file that nobody holds says nothing."""
+"""``seglog.watermarks``: readers see what the writer published; a file without a lock on it is ignored."""
 
 from __future__ import annotations
 

@@ -228,7 +228,8 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 def test_recovery_forgets_epochs_that_the_batches_do_not_know() -> None:
-    """A power cut brought back the end of a log that was cut at 3 and written anew; the file of epochs was fsynced."""
+    """A power cut brought back the end of a log that was truncated at 3 and rewritten; the file of epochs was
+    fsynced."""
     fs = MemoryFs()
     directory = LogDir.open("/log", ground=Ground(fs=fs))
     directory.create_topic("t")

@@ -1,4 +1,4 @@
-"""`seglog.manifest`: a sealed segment that is missing, emptied, shortened or exchanged is damage, whoever looks."""
+"""`seglog.manifest`: a sealed segment that is missing, emptied, shortened or exchanged is damage to every reader."""
 
 from __future__ import annotations
 

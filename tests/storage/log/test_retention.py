@@ -170,7 +170,7 @@ def test_the_three_reasons_in_one_round() -> None:
 def slowly(
     segments: list[SegmentFacts], config: LogConfig, log_start: int, high_watermark: int
 ) -> list[tuple[int, Reason]]:
-    """One segment after the other, all facts looked at anew for each."""
+    """Segments are deleted one by one, and all facts are read again for each."""
     gone: list[tuple[int, Reason]] = []
     order = [Reason.START_OFFSET] if not config.delete else list(Reason)
     for reason in order:

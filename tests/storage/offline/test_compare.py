@@ -125,7 +125,7 @@ def altered(rng: Random, batch: Batch) -> list[Batch]:
 
 
 def make(fs: MemoryFs, name: str, batches: list[Batch], rng: Random) -> Made:
-    """Written in segments, here and there begun anew; the log may start inside of a batch."""
+    """Written in segments, here and there restarted; the log may start inside a batch."""
     fs.mkdir(f"/{name}")
     segments: list[SegmentBytes] = []
     data = b""

@@ -204,7 +204,7 @@ def left_open(bootstrap: str, query: str) -> list[str]:
 
 
 def apart(call: Callable[[], object], at: Steps) -> threading.Thread:
-    """In a process of its own, which may die, and whose errors concern nobody."""
+    """Run ``call`` in a thread that stands for another process: it may die, and its errors are ignored."""
 
     def live() -> None:
         with steps(at), suppress(KilledError, SeglogError):
