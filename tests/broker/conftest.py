@@ -1,4 +1,4 @@
-"""A broker for the tests of a module, and one of its own for a test that stops it or breaks something."""
+"""A broker shared by the tests of a module, and a separate one for a test that stops it or breaks something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock clients that go on while their broker is killed: they hold the broker to everything that it has told them."""
+"""Stock clients that continue while their broker is killed, and check it against every response that they got."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Told:
 
 
 class Load:
-    """Threads that produce and consume until they are told to end, whatever the broker does."""
+    """Threads that produce and consume until they are stopped, whatever the broker does."""
 
     def __init__(self, bootstrap: str, topics: Mapping[str, int], told: Told) -> None:
         self.told = told
@@ -80,7 +80,7 @@ class Load:
         self._pause.set()
 
     def end(self) -> None:
-        """All of them; what has gone wrong in them is wrong."""
+        """End all threads; an error in any of them fails the test."""
         self._pause.set()
         self._over.set()
         for thread in self._threads:
@@ -155,7 +155,7 @@ class Load:
         positions: dict[Place, int] = {}
 
         def assigned(one: Consumer, partitions: list[TopicPartition]) -> None:
-            """Go on where the group has committed: not before what it was told that it had (P9)."""
+            """Continue where the group has committed: not before an offset whose commit was acknowledged (P9)."""
             positions.clear()
             with self.told.lock:
                 at_least = dict(self.told.committed)

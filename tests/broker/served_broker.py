@@ -24,7 +24,7 @@ MEGABYTE = 1 << 20
 
 
 class ServedBroker(BrokerProcess):
-    """``with ServedBroker(path) as served``: a server of its own, which must end cleanly on SIGTERM."""
+    """``with ServedBroker(path) as served``: a separate server, which must end cleanly on SIGTERM."""
 
     def __init__(self, path: Path, settings: Mapping[str, str] | None = None, *, log_level: str = "warning") -> None:
         quick = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -63,7 +63,7 @@ class ServedBroker(BrokerProcess):
         return sum(_target(descriptors / number).startswith("socket:") for number in os.listdir(descriptors))
 
     def has_come_to_rest(self, sockets: int) -> bool:
-        """Whether it has as many again, as soon as it has noticed that its clients have gone."""
+        """Whether it has as many sockets as before, as soon as it has noticed that its clients have disconnected."""
         try:
             wait_until(lambda: abs(self.sockets - sockets) <= 5, f"{sockets} sockets")
         except RuntimeError:

@@ -168,7 +168,7 @@ def test_a_request_of_a_session_that_was_replaced_tells_nothing(asking: Asking) 
 
 
 def test_only_brokers_that_are_there_have_sessions(asking: Asking) -> None:
-    """Who makes up broker ids, or has gone, takes no memory; a broker may be known a moment after it comes."""
+    """Unknown and departed brokers take no memory. A broker may become known a moment after its first fetch."""
     (replica,) = asking.lead(1)
     stranger = Member(99, 50)
     assert asking.ask({0: 0}, member=stranger).session_id == 0

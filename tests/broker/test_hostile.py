@@ -44,7 +44,7 @@ def served() -> Iterator[ServedBroker]:
 
 @pytest.fixture
 def unharmed(served: ServedBroker) -> Iterator[Other]:
-    """Afterwards the server's memory, sockets and log are as before, and another client was served meanwhile."""
+    """Afterwards the server's memory, sockets and log are as before; another client was served all the time."""
     other = Other(served)
     other.ask(200)
     usual, memory, sockets = other.p99, served.memory, served.sockets
@@ -137,7 +137,7 @@ def test_resets_and_half_closes_at_every_byte(served: ServedBroker) -> None:
 
 @pytest.mark.usefixtures("unharmed")
 def test_a_slow_header_and_a_slow_body_disturb_nobody(served: ServedBroker) -> None:
-    """How long they may go on is `tests.net.test_connection_quotas`' matter: here 30 s."""
+    """`tests.net.test_connection_quotas` checks how long they may take: here 30 s."""
     with ExitStack() as stack:
         slow = [stack.enter_context(closing(served.connect())) for _ in range(100)]
         for at in range(20):
@@ -214,7 +214,7 @@ def test_partitions_for_which_there_are_no_file_descriptors(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("unharmed")
 def test_members_that_never_come_again(served: ServedBroker) -> None:
-    """KIP-394: an id costs little, and only so many are kept."""
+    """KIP-394: an id costs little, and the number of kept ids is limited."""
     with Wire(served.bootstrap) as wire:
         wire.ask(ApiKey.FIND_COORDINATOR, key_type=0, coordinator_keys=["crowd"])
         join = {

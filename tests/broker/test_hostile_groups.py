@@ -32,7 +32,7 @@ def test_offsets_that_are_deleted_while_they_are_loaded(start: Callable[..., Run
 def test_members_that_nobody_asked_to_come_back(
     start: Callable[..., RunningNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before KIP-394 each is one of its group at once, and stays though its client has gone."""
+    """Before KIP-394 each joins its group at once, and stays although its client has disconnected."""
     monkeypatch.setattr(group_coordinator, "MAX_MEMBER_BYTES", 1_000_000)
     running = start()
     with Wire(running.bootstrap) as wire:

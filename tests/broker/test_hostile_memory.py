@@ -48,7 +48,7 @@ def served() -> Iterator[ServedBroker]:
 
 
 def produce(wire: Wire, size: int) -> float:
-    """Seconds until a batch of so many bytes is acknowledged."""
+    """Seconds until a batch of ``size`` bytes is acknowledged."""
     records = bytes(encode_batch([NewRecord(bytes(size), None, 1)]))
     data = [{"name": TOPIC, "partition_data": [{"index": 0, "records": records}]}]
     begun = time.monotonic()

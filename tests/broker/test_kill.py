@@ -1,4 +1,4 @@
-"""``kill -9`` of a broker that stock clients are using, again and again: what they were told stays true."""
+"""``kill -9`` of a broker that stock clients are using, again and again: every response that they got stays true."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def run_here(capture: pytest.CaptureFixture[bytes]) -> Run:
 
 
 def seglog_command(*arguments: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> Ran:
-    """`seglog` in a process of its own, not on a terminal."""
+    """Run `seglog` in a separate process, not on a terminal."""
     done = subprocess.run(
         _command(arguments),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""One client, running: told what to do, heard, stalled, killed."""
+"""A running client program: give it jobs, read its messages, stall it, kill it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, UNKNOWN, Faulty
 
 LEADERS_SECONDS = 2.0
-"""In which 1,000 partitions have new leaders after a broker's registration has gone."""
+"""Seconds within which 1,000 partitions have new leaders after a broker's registration has ended."""
 
 Work = Callable[[list[Faulty]], Coroutine[Any, Any, None]]
 

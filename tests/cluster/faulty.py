@@ -66,7 +66,7 @@ class Faulty:
         self.held.clear()
 
     def forget_reads(self) -> None:
-        """Answer no more reads: the writer is gone, and its write may still arrive."""
+        """Answer no more reads: the writer is dead, and its write may still arrive."""
         self._is_gone = True
 
     def release(self) -> None:

@@ -146,7 +146,7 @@ def test_reassignment() -> None:
 
 
 def test_second_move_keeps_replicas_that_may_have_the_only_copy() -> None:
-    """The first move has reached its new replica, and all former ones are gone."""
+    """The first move has reached its new replica, and all former replicas are gone."""
     moving = reassign(PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(M1,)), (2,))
     for only in (
         replace(moving, leader=2, isr=(M2,)),

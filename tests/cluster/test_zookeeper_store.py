@@ -179,7 +179,7 @@ def test_change_with_a_lost_response_is_made_once(is_applied: bool, server: ZooK
 
 
 def test_many_changes_under_a_connection_that_is_cut_again_and_again(server: ZooKeeperNode, tmp_path: Path) -> None:
-    """Each of many counters has the value that its writer was told; a mirror behind the cuts ends equal."""
+    """Each of many counters has the value that its writer was given; a mirror behind the cuts ends up equal."""
 
     async def work() -> None:
         async with behind(server, tmp_path) as (proxy, store, other):

@@ -1,4 +1,5 @@
-"""Stock clients that write and read all the time, whatever happens to the brokers, and put down what they are told."""
+"""Stock clients that write and read all the time, whatever happens to the brokers, and record the responses they
+get."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ class Workload(Service):
             thread.join(2 * SECONDS)
 
     def wait_for_more(self, count: int = 20) -> float:
-        """Until so many more records are acknowledged; the seconds that it took."""
+        """Wait until ``count`` further records are acknowledged; returns the seconds that this took."""
         began, wanted = time.monotonic(), self.acknowledged + count
 
         def are_there() -> bool:

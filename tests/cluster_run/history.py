@@ -25,7 +25,7 @@ INFO: Final = "info"
 
 
 class Send(NamedTuple):
-    """One record that was sent; its offset if that was told."""
+    """One record that was sent, and its offset if the client got it."""
 
     key: Key
     value: Value
@@ -87,7 +87,7 @@ class History:
         return len(self.ops)
 
     def write(self, path: Path) -> None:
-        """One JSON object a line: a run that found something can be looked at again."""
+        """One JSON object a line, so that a run with findings can be examined again."""
         with path.open("w") as file:
             for op in self.ops:
                 steps = [[type(step).__name__, *step] for step in op.steps]

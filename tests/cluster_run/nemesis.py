@@ -31,7 +31,8 @@ def _nothing() -> None:
 
 
 class Nemesis:
-    """`run` it. ``told`` is what it has done, with seconds since the start; ``wrong`` what must not have come of it."""
+    """Call `run`. ``told`` lists its actions, with seconds since the start; ``wrong`` lists effects that must not
+    happen."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class Nemesis:
         return Fault(f"a cut from {some} {ways}", node_id, self._links.heal)
 
     def _fill(self, node_id: int) -> Fault:
-        """It goes on without a restart once there is room, and has lost nothing."""
+        """It continues without a restart once there is space, and has lost nothing."""
         disk = self._disks[node_id]
         disk.fill()
         return Fault("full disk", node_id, disk.free)

@@ -34,7 +34,7 @@ class Event(NamedTuple):
 
 
 class Steady(Service):
-    """One partition's client, in a thread of its own while ``with`` it. Records may be there twice: none is lost."""
+    """One partition's client, in its own thread inside a ``with``. Records may be duplicated, but none is lost."""
 
     def __init__(self, addresses: Sequence[str], topic: str, number: int) -> None:
         self.number = number
@@ -63,7 +63,7 @@ class Steady(Service):
         self._thread.join(60)
 
     def has_written(self, count: int) -> bool:
-        """Whether so many were acknowledged; raises what this client cannot go on after."""
+        """Whether ``count`` records were acknowledged; raises an error from which this client cannot recover."""
         if self._failure is not None:
             raise self._failure
         return len(self.acknowledged) >= count

@@ -75,7 +75,7 @@ def take_twice(cluster: SeglogCluster, path: Path) -> None:
 
 
 def remove_store(cluster: SeglogCluster, load: Workload, store: Path, away: Path) -> None:
-    """Who runs goes on with the file that has no name any more; who starts does not begin a new one."""
+    """Running brokers continue with the unlinked file; a starting broker does not create a new one."""
     away.mkdir()
     for file in store.glob("metadata.sqlite*"):
         file.rename(away / file.name)
@@ -134,7 +134,7 @@ def wait_in_vain(broker: ClusterBroker) -> None:
 
 
 def write_without_store(cluster: SeglogCluster, load: Workload, port: int) -> None:
-    """Writes and groups go on for several times a session, which is told by who is asked at ``port``."""
+    """Writes and groups continue for several session times; the broker's metrics at ``port`` show how long."""
     wait_until(lambda: ask(port, "/ready")[0] == 503, "a broker in doubt")
     load.wait_for_more(100)
     wait_until(lambda: unconfirmed_seconds(port) > 3 * SESSION_SECONDS, "three sessions' time")

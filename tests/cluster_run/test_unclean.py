@@ -1,4 +1,4 @@
-"""All replicas that have everything are gone: a partition waits for one of them, or goes on without, as configured."""
+"""All complete replicas are gone: a partition waits for one of them, or continues without it, as configured."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class TransactionWorkload(Service):
             thread.join(2 * SECONDS)
 
     def wait_for_more(self, count: int = 5) -> None:
-        """Until so many more transactions are committed, and two of them by processors."""
+        """Wait until ``count`` further transactions are committed, two of them by processors."""
         wanted, processings = self.committed + count, self.processings + 2
 
         def are_there() -> bool:

@@ -230,7 +230,8 @@ def test_in_doubt_offsets_are_returned_only_while_the_whole_isr_follows(cluster:
 
 
 def test_after_a_pause_the_session_is_checked_before_offsets_are_returned(cluster: Coordinators) -> None:
-    """Another coordinator may have committed meanwhile, and requests are handled before the timer that notices."""
+    """Another coordinator may have committed during the pause, and requests are handled before the timer that detects
+    it."""
     one = cluster[1]
     cluster.wait(cluster.begin(one, groups(one).commit(commit("g", 5))))
     cluster.cut(2)
@@ -249,7 +250,7 @@ def test_after_a_pause_the_session_is_checked_before_offsets_are_returned(cluste
 
 
 def test_a_pause_while_offsets_are_awaited_is_noticed(cluster: Coordinators) -> None:
-    """The session is confirmed while they are awaited, and in doubt again when the broker goes on."""
+    """The session is confirmed while the fetches are awaited, and in doubt again when the broker continues."""
     one = cluster[1]
     with cluster.unaware(1):
         cluster.run(DOUBT_SECONDS)
@@ -383,7 +384,7 @@ def test_a_load_that_is_overtaken_is_given_up(cluster: Coordinators, monkeypatch
 
 
 def test_a_wait_for_a_commit_goes_on_after_a_session_in_doubt(cluster: Coordinators) -> None:
-    """No other broker leads meanwhile: who completes a transaction, or loads a partition, is not to give up."""
+    """No other broker has become leader, so completing a transaction or loading a partition must not be given up."""
     one = cluster[1]
     replica = offsets_of(one)
     cluster.wait(cluster.begin(one, groups(one).commit(commit("g", 5))))

@@ -43,7 +43,7 @@ class Command(NamedTuple):
 
     @property
     def stays(self) -> bool:
-        """Whether it goes on while the rest of the page runs."""
+        """Whether the command keeps running while the rest of the page runs."""
         return self.line.endswith("&")
 
 

@@ -1,4 +1,4 @@
-"""Quix Streams and Faust count the records of each key, are killed, and go on where they were."""
+"""Quix Streams and Faust count the records of each key, are killed, and continue where they stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector copies a topic, is killed, and goes on from its checkpoint: at least once."""
+"""Spark's own Kafka connector copies a topic, is killed, and continues from its checkpoint: at least once."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_permanent_error_reaches_the_program(broker: Broker) -> None:
 
 
 def describe(broker: Broker, times: int) -> list[bool]:
-    """Which of so many DescribeConfigs failed; a client sends one each."""
+    """For each of ``times`` DescribeConfigs requests, whether it failed; a client sends one each."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **_QUICK})
     return [admin.describe_configs([_TOPIC])[_TOPIC].exception(30) is not None for _ in range(times)]
 

@@ -168,7 +168,7 @@ def commit_offsets(bootstrap: str, topic: str) -> None:
 
 
 def wait_cleaned(log_dir: Path, partitions: Sequence[str]) -> None:
-    """Until every partition is clean up to its active segment and the replaced files are gone."""
+    """Wait until every partition is clean up to its active segment and the replaced files are deleted."""
     wait_until(lambda: all(_cleaned(log_dir, name) for name in partitions), f"{partitions} to be cleaned")
 
 

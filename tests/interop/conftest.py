@@ -30,7 +30,7 @@ _QUICK_GROUPS = {
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "1000",
 }
-"""In groups of KIP-848 the broker says when a member is gone: by default after 45 seconds."""
+"""In groups of KIP-848 the broker decides when a member is gone: by default after 45 seconds."""
 _LASTING = {"broker.session.timeout.ms": "60000"}
 
 

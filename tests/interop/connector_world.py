@@ -72,7 +72,7 @@ class Node(Protocol):
 
 
 class OurNode:
-    """Our broker, running, on a directory of its own."""
+    """Our broker, running on its own directory."""
 
     def __init__(self, broker: Broker) -> None:
         self.bootstrap = broker.bootstrap
@@ -98,7 +98,7 @@ class World:
         self._producer = Producer({**client, "linger.ms": "0"})
 
     def close(self) -> None:
-        """Let go of the broker: its clients say on stderr that it is gone otherwise."""
+        """Close all clients of the broker, which otherwise report on stderr that it is down."""
         del self._admin, self._producer
 
     def read(self, source: str, options: Mapping[str, str]) -> Read:

@@ -47,7 +47,7 @@ class Load:
         )
 
     def wait_for_more(self, count: int = _RATE // 2) -> None:
-        """Until so many more are acknowledged, and so many more are read and committed."""
+        """Wait until ``count`` further records are acknowledged, and as many are read and committed."""
         for process, word in ((self._producer, "acked"), (self._member, "committed")):
             process.until(_more(word, len(process.seen), count), f"{count} more {word}")
 

@@ -247,7 +247,7 @@ def test_errors_mean_the_same(world: World, case: str) -> None:
 
 @pytest.mark.parametrize("source", OURS)
 def test_a_maximum_of_records_holds_without_offsets_too(world: World, source: str) -> None:
-    """The connector looks at it before it has looked up where the topic begins and ends."""
+    """The connector checks it before it has looked up the topic's beginning and end."""
     chosen = {**_MULTI, "maxRecordsPerPartition": "100"}
     kafka, ours = world.read("kafka", chosen), world.read(source, chosen)
     assert ours.rows == kafka.rows

@@ -1,4 +1,5 @@
-"""Streams beside Spark's own Kafka connector: the same batches, and each goes on with the checkpoint of the other."""
+"""Streams compared with Spark's own Kafka connector: the same batches, and each continues from the other's
+checkpoint."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.kafka import group_decisions
 from tests.kafka.group_decisions import ask, assignment_of
 
 ROUNDS = 4
-"""Changes of a group, each with an assignment of its own."""
+"""Changes of a group, each with its own assignment."""
 
 
 @pytest.mark.parametrize("name", [UNIFORM, RANGE])

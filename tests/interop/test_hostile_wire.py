@@ -35,7 +35,7 @@ STRICTER = {
 
 
 def make_topic(wires: tuple[Wire, Wire], **config: str) -> str:
-    """On both; ours looks at every record, as Kafka does."""
+    """Create the topic on both; ours examines every record, as Kafka does."""
     name = f"hostile-{next(_numbers)}"
     for wire, own in zip(wires, ({}, {"seglog.validate.records": "true"}), strict=True):
         configs = [{"name": key.replace("_", "."), "value": value} for key, value in config.items()]

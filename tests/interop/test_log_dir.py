@@ -1,4 +1,4 @@
-"""One log directory, in turn Kafka's and ours: each goes on where the other has stopped, or was killed."""
+"""One log directory, used by Kafka and seglog in turn: each continues where the other stopped, or was killed."""
 
 from __future__ import annotations
 

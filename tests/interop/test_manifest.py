@@ -1,4 +1,5 @@
-"""A Kafka in a partition of which we have a manifest: it leaves the manifest, takes its witness, and is believed."""
+"""Kafka in a partition with our manifest: it keeps the manifest but deletes its witness, and its changes are
+trusted."""
 
 from __future__ import annotations
 

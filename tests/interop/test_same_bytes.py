@@ -88,7 +88,7 @@ class _Side:
                 return [oracle.delete_old_segments()]
 
     def reopen(self, theirs: Path) -> None:
-        """Stop cleanly and go on, on both sides."""
+        """Stop both sides cleanly and continue."""
         self.close_and_compare(theirs)
         before = self.log
         self.known = LogCheckpoint(

@@ -1,4 +1,4 @@
-"""Where brokers of a test live: on loopback, or each in a network namespace of its own, so that links can be cut."""
+"""Networks for the brokers of a test: loopback, or a network namespace for each broker, so that links can be cut."""
 
 from __future__ import annotations
 

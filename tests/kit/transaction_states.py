@@ -46,14 +46,14 @@ EXPIRING: Final = {
 LEAVING: Final = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000"}
 """Settings of the broker that is killed: nothing times out."""
 FINISHING: Final = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
-"""Settings of the broker that goes on."""
+"""Settings of the broker that continues."""
 _COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 _SHORT_MS: Final = 1_000
 _LONG_MS: Final = 800_000
 
 
 class LeftTransaction(NamedTuple):
-    """``plan`` says what becomes of an open one: its producer goes on, another one takes its id, or it times out."""
+    """``plan`` is the fate of an open transaction: its producer continues, another takes its id, or it times out."""
 
     id: str
     version: int
@@ -88,7 +88,7 @@ _PLANS: Final = (
 
 
 class Stoppable(Protocol):
-    """A broker in a process of its own."""
+    """A broker in a separate process."""
 
     @property
     def bootstrap(self) -> str: ...

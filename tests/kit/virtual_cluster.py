@@ -150,7 +150,7 @@ class VirtualCluster:
         self.world = World(seed)
         self.network = Network(self.world)
         self.latest = 0.001
-        """Brokers learn of a change in the store so many seconds later at the latest."""
+        """Brokers learn of a change in the store after at most this many seconds."""
         self.slow: dict[str, float] = {}
         """How many seconds calls of these hosts take to the store, and back."""
         self.server = VirtualServer(self.world, self._fate, lambda: self.world.between(0.0, self.latest))
@@ -314,7 +314,8 @@ class VirtualCluster:
 
     @contextmanager
     def unaware(self, *node_ids: int) -> Iterator[None]:
-        """These brokers do not reach the store meanwhile, and learn of no change there. No session expires."""
+        """Inside the ``with``, these brokers cannot reach the store, and learn of no change in it. No session
+        expires."""
         self.server.go_away([self.brokers[node].host for node in node_ids], for_all=True)
         try:
             yield

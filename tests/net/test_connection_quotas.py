@@ -381,7 +381,7 @@ def test_a_peer_that_is_no_longer_there_is_noticed(run: Run) -> None:
 
 
 def test_a_client_with_many_requests_lets_others_have_their_turn(run: Run) -> None:
-    """Each request takes a millisecond here, by a clock of its own."""
+    """Each request takes a millisecond here, by the test's own clock."""
     now = itertools.count()
     order: list[bytes] = []
 

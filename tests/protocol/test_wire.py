@@ -1,4 +1,4 @@
-"""How much a request may ask for: what is counted before it is believed."""
+"""Limits on the size of a request: lengths and counts are checked before they are trusted."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Node(app.Node):
     async def create(
         self, name: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str] | None = None, *, life: int = 0
     ) -> UUID:
-        """Create a topic, which brokers that are registered lead. Each ``life`` of a topic has an id of its own."""
+        """Create a topic that the registered brokers lead. Each ``life`` of a topic has a different id."""
         topic_id = UUID(int=Random(f"{name} {life}").getrandbits(128))
         state = TopicState(
             name=name, topic_id=topic_id, assignment=tuple(map(tuple, assignment)), config=dict(config or {})
@@ -105,7 +105,7 @@ class Node(app.Node):
         return topic_id
 
     async def delete(self, name: str, *, tombstones: Sequence[int] = ()) -> None:
-        """``tombstones``: brokers that are told that it was deleted."""
+        """``tombstones``: brokers that get a tombstone for the topic."""
         topic_id = self.view.topics[name].topic_id
         left = [Change(tombstone_name(topic_id, node), name.encode(), MISSING) for node in tombstones]
         await self.faulty.store.commit([Change(topic_name(name), None, ANY_VERSION), *left])

@@ -36,7 +36,7 @@ def run(path: Path, act: Callable[[Node, list[tuple[str, ...]]], Awaitable[None]
 
 
 def test_a_partition_without_files_is_made_when_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory stays in use, and another broker may lead the partition meanwhile."""
+    """The directory stays in use, and another broker may lead the partition in the meantime."""
 
     async def act(node: Node, told: list[tuple[str, ...]]) -> None:
         with monkeypatch.context() as patch:

@@ -40,7 +40,7 @@ class HeldFlushes:
 
 
 class Idempotent:
-    """A stock idempotent producer that sends each record as a batch of its own."""
+    """A stock idempotent producer that sends each record in a separate batch."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: list[int] = []

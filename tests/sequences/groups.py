@@ -76,7 +76,7 @@ class GroupWorld:
         self.both.ask(ApiKey.OFFSET_FETCH, 7, eventually=True, group_id=group, topics=None)
 
     def _part(self, group: str) -> None:
-        """The brokers have chosen different leaders, as they may: another group goes on in this one's place."""
+        """The brokers have legally chosen different leaders: another group takes this one's place."""
         self.both.tell(f"{group} has parted")
         self._end_group(group)
         self.groups.remove(group)
@@ -318,7 +318,7 @@ class GroupWorld:
         return False
 
     def _may_part(self, group: str, *answers: Mapping[str, Any]) -> bool:
-        """A leader that has gone is followed by the first of a hash table in Kafka, by the oldest member in ours."""
+        """When a leader leaves, Kafka picks the first of a hash table, and seglog the oldest member."""
         before = self.leaders.get(group)
         members = [member["member_id"] for answer in answers for member in answer["members"]]
         return before is not None and before not in [*members, *(answer["leader"] for answer in answers)]

@@ -25,7 +25,7 @@ FAULTS: Final = ("kill", "power", "power inside", "restart", "cut", "stall", "cl
 DELAYS: Final = ((0.0001, 0.002), (0.0001, 0.002), (0.001, 0.02), (0.0, 0.1))
 THREADS: Final = ((0.0, 0.001), (0.0, 0.01), (0.0, 0.1))
 LOOK_AT_GROUPS: Final = 16
-"""Steps of the broker's after which its groups are looked at."""
+"""The number of broker steps between two checks of its groups."""
 
 
 class CheckedMachine(Machine):

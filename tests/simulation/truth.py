@@ -47,7 +47,7 @@ class Commit:
 
 
 class Truth:
-    """``is_lossy``: a power cut takes what was not flushed, and all that was told of it is off."""
+    """``is_lossy``: a power cut loses unflushed records, and voids every promise about them."""
 
     def __init__(self, world: World, *, is_lossy: bool) -> None:
         self.world = world

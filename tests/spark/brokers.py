@@ -75,7 +75,7 @@ class Brokers:
             self.log(number).update_high_watermark(high)
 
     def take_away(self, number: int) -> None:
-        """The disk of a broker is gone, for a while."""
+        """Take the disk of a broker away for a while."""
         shutil.move(str(self.root / f"b{number}"), str(self.root / f"away{number}"))
 
     def bring_back(self, number: int) -> None:

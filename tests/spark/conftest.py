@@ -22,7 +22,7 @@ def logs(tmp_path: Path) -> seglog.LogDir:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """Of a driver in a process of its own, and of its executors."""
+    """Configuration of a driver in a separate process, and of its executors."""
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
     found |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": SHORT_LIVED}
     ensure_java(found)

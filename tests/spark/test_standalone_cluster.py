@@ -120,7 +120,7 @@ def driver(
 
 
 def wait_for(running: subprocess.Popen[bytes], bootstrap: str, count: int) -> None:
-    """Until the topic has so many committed records; raises if the driver ends before."""
+    """Wait until the topic has ``count`` committed records; raises an error if the driver ends before."""
 
     def there() -> bool:
         assert running.poll() is None, "the driver has ended: driver.log says why"

@@ -120,7 +120,7 @@ class Lives:
         self._number = 0
 
     def run(self, step: str, environment: dict[str, str]) -> None:
-        """A driver of its own is killed."""
+        """Run a separate driver, and kill it."""
         life = self._next(step)
         run(life, environment, self._path.parent / f"driver-{self._number}.log", self._rng)
 
@@ -159,7 +159,7 @@ class Lives:
 def test_each_record_arrives_once_whatever_is_killed(
     path: Path, source: tuple[Path, Callable[[], None]], spark: SparkSession
 ) -> None:
-    """Kill the process of the query at each kind of step, in a driver that goes on. `make test-long` kills drivers."""
+    """Kill the query's process at each kind of step, in a driver that lives on. `make test-long` kills drivers."""
     lives = Lives(path, source, 1)
     for step in _KINDS:
         lives.run_shared(step, spark)

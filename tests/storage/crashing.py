@@ -138,7 +138,7 @@ class Witness:
                 promised.start = self.here.log(*name).log_start_offset
 
     def append_keyed(self, topic: str, count: int) -> None:
-        """Append records with few keys to partition 0; each seventh has one of its own, which old segments keep."""
+        """Append records with few keys to partition 0; every seventh has a unique key, which old segments keep."""
         log = self.here.log(topic)
         for _ in range(count):
             self._generation += 1

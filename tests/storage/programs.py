@@ -32,7 +32,7 @@ class Roll(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Away with the last batches, so many."""
+    """Remove this many of the last batches."""
 
     back: int
 
@@ -59,7 +59,8 @@ class _Producer:
 
 
 def program(seed: int, steps: int = 120, *, truncations: bool = False) -> Iterator[Step]:
-    """A sequence that Kafka accepts: idempotent producers, transactions, all codecs, time that goes on and back."""
+    """A sequence that Kafka accepts: idempotent producers, transactions, all codecs, clocks that advance and go
+    back."""
     rng = random.Random(seed)
     producers = [_Producer(rng.randrange(1, 2**40)) for _ in range(3)]
     now_ms = START_MS

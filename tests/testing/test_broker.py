@@ -224,7 +224,7 @@ def test_a_process_that_has_ended_by_itself_cannot_be_stopped(tmp_path: Path) ->
 
 @contextmanager
 def started(data_dir: Path | None = None) -> Iterator[tuple[Broker, int]]:
-    """One with a process of its own, and that process."""
+    """A broker with a separate process, and that process."""
     before = set(children(os.getpid()))
     with Broker(process=True, data_dir=data_dir) as broker:
         (child,) = set(children(os.getpid())) - before

@@ -79,7 +79,7 @@ def test_only_the_leader_answers(tmp_path: Path) -> None:
 
 
 def test_a_new_leader_does_not_say_what_is_committed_before_it_knows(tmp_path: Path) -> None:
-    """KIP-207: its high watermark may be behind what the last leader has told."""
+    """KIP-207: its high watermark may be behind the one that the last leader returned."""
 
     async def work(desk: Desk) -> None:
         await desk.create("t", factor=2)

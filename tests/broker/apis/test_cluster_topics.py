@@ -336,7 +336,7 @@ def test_one_broker_has_no_minimum_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_clients_are_told_of_leaders(tmp_path: Path) -> None:
-    """As ``KRaftMetadataCache`` tells it: of a leader that is gone, and of one that has no such listener."""
+    """As in ``KRaftMetadataCache``: for a leader that is gone, and for one that has no such listener."""
 
     async def work(desk: Desk) -> None:
         await desk.create("t")

@@ -1,4 +1,4 @@
-"""Groups of other people's clients, each member a process: they share, one is killed, the group goes on from there."""
+"""Groups of third-party clients, each member a process: they share partitions, one is killed, the group continues."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class CountingStore(SqliteStore):
 
 
 def test_preferred_leaders_of_everything(tmp_path: Path) -> None:
-    """Those that need none are not told of; many are written together."""
+    """Partitions that need no election are not reported; many are written together."""
 
     async def work(desk: Desk) -> None:
         await desk.create("t", partitions=60)

@@ -19,7 +19,7 @@ _GIVES_UP = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCo
 
 
 class Consumer:
-    """A client: it reads ``has`` and has been told to read ``wants``."""
+    """A client: it reads ``has``, and its last response assigned ``wants``."""
 
     def __init__(self, number: int) -> None:
         self.member_id = f"c{number}"
@@ -191,7 +191,7 @@ class GroupModel(RuleBasedStateMachine):
             assert getattr(again, name) == getattr(group, name), name
 
     def teardown(self) -> None:
-        """All that are not silent go on: in the end each partition that someone subscribes to has a reader."""
+        """All members that are not silent continue: in the end each subscribed partition has a reader."""
         for consumer in self.consumers:
             consumer.is_silent = False
         for _ in range(8):

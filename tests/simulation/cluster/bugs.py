@@ -230,12 +230,12 @@ def _last_replica(patch: Patch) -> None:
 
 
 def _lost_pages(patch: Patch) -> None:
-    """Who comes back from a power cut is believed to have what it had."""
+    """A broker that returns from a power cut counts as having all its former records."""
     patch.setattr(BrokerRegistration, "has_kept", lambda *_: True)
 
 
 def _same_boot(patch: Patch) -> None:
-    """A power cut is taken for a process that died."""
+    """A power cut is mistaken for the death of a process."""
     patch.setattr(life, "_loss", lambda *_: None)
 
 
@@ -464,7 +464,7 @@ def _former_life(patch: Patch) -> None:
 
 
 def _former_copy(patch: Patch) -> None:
-    """A backup of a directory that was put back is taken for the directory."""
+    """A restored backup of a directory is mistaken for the directory."""
     patch.setattr(life, "_is_stale", lambda *_: False)
 
 
@@ -509,7 +509,7 @@ _BACK_AND_FORTH = _DEPOSED | {
     "crash_every": 1_500,
     "slow": 0.1,
 }
-"""Members of the ISR have logs that diverge, and a leader dies before it has told them so."""
+"""Members of the ISR have diverging logs, and a leader dies before they learn of it."""
 _APART = _DEPOSED | {
     **dict.fromkeys(("prefer_every", "watch_slow", "slow"), 0.0),
     "cut_every": 250,

@@ -184,7 +184,7 @@ class Cluster:
 
 
 class UnforeseenErrors(logging.Handler):
-    """An error that a broker logs and goes on with ends the run, unless it is one that an operator can meet."""
+    """An error that a broker logs and survives ends the run, unless it is one that an operator may see."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)

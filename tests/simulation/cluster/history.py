@@ -193,7 +193,7 @@ class History:
         self._check_start(number, log)
 
     def _check_start(self, number: int, log: Log) -> None:
-        """Only what was to be deleted is gone."""
+        """Only records that were to be deleted are gone."""
         if not self.cluster.scenario.retention:
             start, may = log.log_start_offset, self.deleted[number]
             assert start <= may, f"P13: {number} begins at {start}, and only what is below {may} was to go"

@@ -97,7 +97,7 @@ class Host(Machine):
         self.woken_at = -1e9
         """When it was last paused until."""
         self.is_in_repair = False
-        """Somebody works on it: no other fault strikes meanwhile."""
+        """The host is being repaired: no other fault strikes it."""
         self._size: int | None = None
         self._syncs = 0
         self.restart_seconds = RESTART_SECONDS
@@ -160,7 +160,7 @@ class Host(Machine):
         self.world.after(seconds, self.begin)
 
     def crash(self, *, power: bool) -> None:
-        """Killed; with ``power`` what was not flushed is gone too, also if it had been killed before."""
+        """Killed; with ``power`` unflushed data is lost too, even if the process had been killed before."""
         if power:
             self.lose_power()
         elif self.is_running:
@@ -217,7 +217,7 @@ class Host(Machine):
     # Its disks
 
     def fill(self, room: int) -> None:
-        """From now on they take so many bytes more, until they are enlarged."""
+        """From now on the disks accept this many more bytes, until they are enlarged."""
         self.disk.capacity = self.disk.used + room
 
     def enlarge(self) -> None:

@@ -20,7 +20,7 @@ _SEEDS = 120 if is_long() else 12
 """Of each kind of scenario; many more in `make test-long`."""
 _SECONDS = 10
 _TRIES = 80
-"""In so many seeds a bug must be found."""
+"""A bug must be found within this many seeds."""
 
 
 def _runs(first: int, *, unclean: bool = False, operators: bool = False) -> Iterator[Run]:

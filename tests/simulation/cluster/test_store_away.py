@@ -1,4 +1,4 @@
-"""The metadata store is away: what goes on and what stands still, in clusters where nothing else goes wrong."""
+"""The metadata store is away: which operations continue and which stop, in clusters without other faults."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_too_few_replicas_in_sync_stop_the_leader() -> None:
 
 @pytest.mark.parametrize("power", [False, True])
 def test_without_a_member_of_the_isr_nothing_is_committed_until_the_store_is_back(power: bool) -> None:
-    """It restarts, and waits for an epoch of its own: a fetch under the old one would count."""
+    """It restarts, and waits for its new epoch: a fetch under the old one would count."""
     with quiet(Scenario()) as world:
         world.leave(world.cluster.hosts.values())
         follower = world.followers[0]

@@ -193,7 +193,7 @@ class Member(CoordinatorClient):
             raise
 
     async def _read(self) -> bool:
-        """Between two heartbeats; whether this life goes on."""
+        """Read between two heartbeats; returns whether the member stays."""
         rng = self.rng
         await asyncio.sleep(rng.uniform(0.05, 0.3))
         for number in sorted(self.view.owned):

@@ -14,7 +14,7 @@ from tests.simulation.consumer_groups.run import run
 _SEEDS = 200 if is_long() else 8
 _SECONDS = 8
 _TRIES = 80
-"""In so many seeds a bug must be found."""
+"""A bug must be found within this many seeds."""
 
 
 def test_a_partition_has_one_owner_at_a_time_and_one_in_the_end() -> None:

@@ -69,7 +69,7 @@ class TransactionClient(CoordinatorClient):
         return found
 
     async def read(self, number: int, start: int) -> tuple[list[Read], int]:
-        """Records as a read_committed consumer gets them, and where it goes on. Raises `LostError`."""
+        """Records as a read_committed consumer gets them, and the offset at which it continues. Raises `LostError`."""
         partition = {"partition": number, "fetch_offset": start, "partition_max_bytes": self.rng.choice((200, 1_000))}
         answer = await self.ask(
             self.target(number).node_id,

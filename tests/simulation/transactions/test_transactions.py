@@ -21,7 +21,7 @@ from tests.simulation.transactions.run import run
 _SEEDS = 8
 _SECONDS = 8
 _TRIES = 80
-"""In so many seeds a bug must be found."""
+"""A bug must be found within this many seeds."""
 
 
 def test_transactions_are_whole_or_absent() -> None:

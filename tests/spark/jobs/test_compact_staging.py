@@ -43,7 +43,7 @@ def _remove(fs: MemoryFs, path: str) -> None:
 
 
 def _work(fs: Fs, round_: rounds.Round, staging: str) -> list[StagedGroup]:
-    """Each group in a directory of its own, as by Spark's workers."""
+    """Each group in a separate directory, as Spark's workers leave it."""
     together = f"{staging}/together"
     fs.mkdir(together)
     written = []

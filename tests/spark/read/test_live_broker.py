@@ -41,7 +41,7 @@ def broker() -> Iterator[Broker]:
 
 
 class Client:
-    """A stock producer in a thread of its own: numbers, in turn to each partition, as many as it is allowed."""
+    """A stock producer in its own thread: it writes numbers, in turn to each partition, as many as it is allowed."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(
@@ -130,7 +130,7 @@ class Live:
             self._deletes = False
 
     def wait(self, query: StreamingQuery, batches: int) -> None:
-        """Until so many more batches had records."""
+        """Wait until ``batches`` further micro-batches had records."""
         for _ in range(batches):
             while not self.seen.acquire(timeout=1):
                 assert query.isActive, query.exception()

@@ -1,4 +1,4 @@
-"""A stream's reader as Spark calls it, over logs that our engine writes meanwhile: no JVM."""
+"""A stream's reader as Spark calls it, over logs that our engine writes at the same time: no JVM."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["path"]
 pytestmark = pytest.mark.xdist_group("spark-processes")
 
 _MASTER: Final = "local-cluster[2,1,512]"
-"""A standalone master and two workers in the driver's JVM; each executor has a JVM of its own."""
+"""A standalone master and two workers in the driver's JVM; each executor has a separate JVM."""
 _DRIVER: Final = """
 import os, signal, sys, uuid
 from pathlib import Path

@@ -129,7 +129,7 @@ def test_a_child_that_is_killed_is_an_error_and_no_harm(tmp_path: Path, monkeypa
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
-    """Its stdin is a pipe from the parent: at its end, which also SIGKILL brings, the child is gone."""
+    """Its stdin is a pipe from the parent: when the pipe ends, also through SIGKILL, the child exits."""
     log = _log(tmp_path / "t-0")
     endless = _round(log).to_json().replace('"max_bytes_per_second": Infinity', '"max_bytes_per_second": 0.001')
     child = subprocess.Popen(

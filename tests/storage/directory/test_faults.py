@@ -28,7 +28,7 @@ from tests.storage.disk import fill, overwrite, prefix, values
 
 
 def assert_offline(opened: LogDir, log: Log, *, flushed: int) -> None:
-    """Nothing is written any more, reading goes on, and there is no marker of a clean shutdown."""
+    """Writes stop, reads continue, and there is no marker of a clean shutdown."""
     fs = opened.fs
     assert isinstance(fs, MemoryFs)
     before = fs.files()

@@ -71,7 +71,7 @@ def test_records_are_deleted_up_to_the_high_watermark() -> None:
 
 
 def test_what_is_committed_meanwhile_is_not_in_a_read_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KAFKA-9807: of two looks at the high watermark, the second may be ahead."""
+    """KAFKA-9807: if a read uses the high watermark twice, the second value may be ahead."""
     log = load(new_disk(), hw_follows_end=False).log
     fill(log, 5)
     log.update_high_watermark(2)

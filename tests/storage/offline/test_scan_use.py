@@ -1,4 +1,4 @@
-"""`scan` of files that change meanwhile, its arguments, and the libraries that take what it gives."""
+"""`scan` of files that change during the scan, its arguments, and the libraries that read its result."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SECONDS: Final = 60
 
 
 class KilledError(BaseException):
-    """The process is gone. Nothing that handles errors handles this."""
+    """The process has died. No error handler may catch this."""
 
 
 class Steps:
@@ -92,7 +92,7 @@ def _process() -> int:
 
 @contextmanager
 def steps(wanted: Steps) -> Iterator[Steps]:
-    """For what this thread does meanwhile."""
+    """Install the steps for this thread inside the ``with``."""
     _steps.now = wanted
     try:
         yield wanted
@@ -108,7 +108,7 @@ def steps_now() -> Steps | None:
 
 @contextmanager
 def threads_as_processes() -> Iterator[None]:
-    """Each thread has connections and transactional ids of its own, and meets its `Steps`."""
+    """Each thread has its own connections and transactional ids, and its own `Steps`."""
     send, receive = BrokerConnection.send, BrokerConnection.receive
 
     def counted_send(

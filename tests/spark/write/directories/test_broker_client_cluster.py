@@ -43,7 +43,7 @@ def leader_of(run: DirectoryRun) -> int:
 
 
 class KillAt(Steps):
-    """Kills a leader before one of the requests, and lets the driver go on."""
+    """Kills a leader before one of the requests, and lets the driver continue."""
 
     def __init__(self, cluster: SeglogCluster, run: DirectoryRun, at: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def test_a_leader_without_a_directory_here_gets_the_records(cluster: SeglogClust
 
 
 def test_a_leader_is_killed_in_a_commit(cluster: SeglogCluster) -> None:
-    """The commit goes on with another leader, or fails and is repeated; the batch is there once."""
+    """The commit continues with another leader, or fails and is repeated; the batch is written once."""
     for number in _KILLS:
         case()
         run = run_of(cluster, f"kill{number}", 1, 2, 3)

@@ -66,7 +66,7 @@ def test_a_driver_dies(node: RunningNode, sent: bool) -> None:
 
 
 def test_a_driver_comes_back(node: RunningNode) -> None:
-    """It stands still at a request, while another one repeats its batch and writes the next; then it goes on."""
+    """A driver hangs at a request while another repeats its batch and writes the next; then it continues."""
     for stop_at in range(0, count(node), _STEP):
         case()
         run = run_of(node, next(_numbers))

@@ -1,4 +1,4 @@
-"""Repair: what can be told from the rest is as it was, byte for byte; what is lost is said; a crash spoils nothing."""
+"""Repair: derived data is restored byte for byte, losses are reported, and a crash during repair spoils nothing."""
 
 from __future__ import annotations
 

@@ -144,7 +144,8 @@ def _sorted(summary: Summary) -> Summary:
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_stretches_that_begin_where_no_batch_does(tmp_path: Path, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log is cut by its index; where that is wrong the walk goes on from the true end, and the entry is a finding."""
+    """A log is split by its index; where an entry is wrong the walk continues from the true end and reports the
+    entry."""
     partition = make_dir(tmp_path / "logs")
     whole = look(tmp_path / "logs", fast=fast)
     monkeypatch.setattr(verify_partition, "STRETCH", 8000)

@@ -53,7 +53,7 @@ def test_an_open_log_may_have_a_torn_tail(logs: Path) -> None:
 
 
 class InUse(OsFs):
-    """While it is looked at, a broker renames what it has written beside a checkpoint, and makes a log's indexes."""
+    """During verification a broker replaces a checkpoint by a rename, and creates a log's indexes."""
 
     def stat(self, path: str) -> FileStat:
         if path.endswith("-checkpoint.tmp"):
