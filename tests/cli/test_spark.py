@@ -31,12 +31,17 @@ def test_each_job_has_help(run: Run) -> None:
 def test_reports_errors_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a\n")
     into = ("--into", tmp_path, "--topic", "t")
+    latest = ("table", tmp_path, tmp_path / "warehouse", "--topic", "t", "--latest")
     for arguments, reason in (
         (("nothing",), "No such command 'nothing'"),
         (("verify",), "Missing argument"),
         (("verify", tmp_path / "none"), "No such file or directory"),
         (("verify", tmp_path, "--conf", "spark.x"), "as in spark.driver.memory=4g"),
         (("table", tmp_path, tmp_path / "warehouse"), "--topic is missing"),
+        ((*latest, "--keep", "3d"), "--keep: a table of the newest values keeps each key until its tombstone"),
+        ((*latest, "--retain", "log"), "--retain: a table of the newest values keeps"),
+        ((*latest[:-1], "--rebuild"), "--rebuild is for tables of the newest values: give --latest"),
+        ((*latest[:-1], "--buckets", "4"), "--buckets is for tables of the newest values"),
         (("dump", tmp_path, "--json", "--output", "x"), "exclude each other"),
         (("ingest", tmp_path / "x.csv", *into, "--bad-lines", "no"), "error or skip"),
         (("ingest", tmp_path / "x.csv", *into, "--header", "x"), "--header: 'x' is not NAME=EXPR"),

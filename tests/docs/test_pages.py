@@ -70,6 +70,7 @@ def reader(
             '"path", "data"': f'"path", "{tmp_path}/data"',  # Spark's workers are where the JVM was started
             '"path", "lake"': f'"path", "{tmp_path}/lake"',
             'spark, "warehouse/flights"': f'spark, "{tmp_path}/warehouse/flights"',
+            'spark, "latest/flights"': f'spark, "{tmp_path}/latest/flights"',
             'tail="data"': f'tail="{tmp_path}/data"',
             '"checkpoint"': f'"{tmp_path}/checkpoint"',
             '"copy"': f'"{tmp_path}/copy"',

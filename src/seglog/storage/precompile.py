@@ -22,6 +22,7 @@ def warm() -> None:
     from seglog.records.batch_tables import check_compressed, walk_batches
     from seglog.records.column_decoding import Selection
     from seglog.records.column_encoding import encode_columns
+    from seglog.records.key_bucket_kernels import warm_key_buckets
     from seglog.records.newest_kernels import warm_newest
     from seglog.records.partition_kernels import warm_partitioner
     from seglog.storage.compaction.compiled_cleaner import CompiledMap
@@ -66,6 +67,7 @@ def warm() -> None:
         _warm_parts(fs, replace(round_, first_dirty=2))
     warm_partitioner()
     warm_newest()
+    warm_key_buckets()
     warm_decoder()
     offsets = CompiledMap(10_000, 9_000)
     offsets.put(b"key", 0)

@@ -3,5 +3,6 @@
 `layout` names the files, `positions` says up to which offset the table is, `record_files` writes Parquet, `log_table`
 commits to one of `catalogs`, `object_store` has the files if no directory has, `small_files` says which files to
 rewrite, `maintenance` rewrites them and deletes what no snapshot names, `delta_log` follows for readers of Delta.
-docs/decisions/0026-a-table-is-one-set-of-parquet-files.md says why.
+`key_buckets` tells which file has which keys in a keyed table.
+docs/decisions/0026-a-table-is-one-set-of-parquet-files.md and 0028-a-keyed-table-rewrites-buckets.md say why.
 """

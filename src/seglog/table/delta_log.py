@@ -50,7 +50,9 @@ def follow(fs: FileStore, table: LogTable, clock: Clock) -> bool:
     live = {os.path.basename(local_path(one.file_path)): one for one in table.data_files()}
     known = _known_files(delta)
     added, removed = sorted(live.keys() - known.keys()), sorted(known.keys() - live.keys())
-    is_other = sum(live[name].record_count for name in added) != sum(known[name] for name in removed)
+    is_other = table.key_buckets is not None or (
+        sum(live[name].record_count for name in added) != sum(known[name] for name in removed)
+    )
     now = clock.now_ms()
     actions: list[AddAction | RemoveAction] = [
         *(_added(name, live[name], now, is_other) for name in added),

@@ -24,6 +24,7 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
@@ -48,6 +49,7 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import FileStore, Fs, OsFs, make_directories
 from seglog.table.catalogs import OWN_CATALOG, CatalogOptions, catalog_errors, open_catalog
+from seglog.table.key_buckets import KEY_BUCKETS, BucketFile, KeyedFacts, bucket_spec, described_file, facts_in
 from seglog.table.layout import (
     LOCK,
     METADATA,
@@ -155,10 +157,21 @@ class LogTable:
 
     @classmethod
     def open_or_create(
-        cls, path: str | os.PathLike[str], *, fs: Fs | None = None, catalog: CatalogOptions = OWN_CATALOG
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        fs: Fs | None = None,
+        catalog: CatalogOptions = OWN_CATALOG,
+        key_buckets: int | None = None,
     ) -> LogTable:
-        """The table at ``path``, which is created, with its warehouse, if it does not exist."""
+        """The table at ``path``, which is created, with its warehouse, if it does not exist.
+
+        With ``key_buckets`` it is created as a keyed table. One that exists keeps its kind: see `key_buckets`.
+        """
         fs, where = fs or OsFs(), table_path(path)
+        spec, properties = UNPARTITIONED_PARTITION_SPEC, _PROPERTIES
+        if key_buckets is not None:
+            spec, properties = bucket_spec(key_buckets), _PROPERTIES | {KEY_BUCKETS: str(key_buckets)}
         if where.is_local:
             for directory in (where.data, where.metadata, where.own):
                 make_directories(fs, directory)
@@ -171,7 +184,11 @@ class LogTable:
             except NoSuchTableError:
                 try:
                     table = opened.create_table(
-                        where.identifier, _ICEBERG_SCHEMA, location=where.location, properties=_PROPERTIES
+                        where.identifier,
+                        _ICEBERG_SCHEMA,
+                        location=where.location,
+                        partition_spec=spec,
+                        properties=properties,
                     )
                 except TableAlreadyExistsError:  # another job was first
                     table = opened.load_table(where.identifier)
@@ -203,6 +220,12 @@ class LogTable:
         bloom = self._table.properties.get(BLOOM, "")
         return FileForm(ids, tuple(bloom.split(",")) if bloom else ())
 
+    @property
+    def key_buckets(self) -> int | None:
+        """The number of buckets of a keyed table; None of one that has all records."""
+        count = self._table.properties.get(KEY_BUCKETS)
+        return None if count is None else int(count)
+
     def refresh(self) -> None:
         """Read the current metadata."""
         with catalog_errors(self._options):
@@ -233,13 +256,20 @@ class LogTable:
         current = self._table.current_snapshot()
         return None if current is None else self._positions_at(current)
 
+    def keyed_facts(self, number: int | None = None) -> KeyedFacts | None:
+        """What the current snapshot of a keyed table says, or the one with that id; None before the first commit."""
+        current = self._table.current_snapshot() if number is None else self._table.snapshot_by_id(number)
+        return None if current is None else facts_in(self._said_at(current))
+
     def _positions_at(self, snapshot: Snapshot) -> Positions:
+        path = os.path.join(self.path.root, self._said_at(snapshot)[POSITIONS])
+        return decode_positions(self.files.read(path), path)
+
+    def _said_at(self, snapshot: Snapshot) -> Mapping[str, str]:
         """A snapshot of another program, such as a deletion of rows, has the positions of the one before it."""
         for one in ancestors_of(snapshot, self._table.metadata):
-            name = _property(one, POSITIONS)
-            if name is not None:
-                path = os.path.join(self.path.root, name)
-                return decode_positions(self.files.read(path), path)
+            if one.summary is not None and POSITIONS in one.summary.additional_properties:
+                return one.summary.additional_properties
         raise CorruptCheckpointError(
             "no kept snapshot says up to which offset the table is: it was not made by seglog", file=self.path.root
         )
@@ -301,6 +331,32 @@ class LogTable:
 
         The files are on the disk, their directory's entries are not yet. Raises `TableInUseError`.
         """
+        properties = self._write_positions(positions, starts)
+        with self._committing() as transaction, transaction.update_snapshot(properties).merge_append() as append:
+            for one in self._described(files):
+                append.append_data_file(one)
+
+    def exchange(
+        self,
+        old: Sequence[DataFile],
+        files: Sequence[BucketFile],
+        positions: Positions,
+        starts: Mapping[int, int],
+        facts: KeyedFacts,
+    ) -> None:
+        """Commit to a keyed table that ``files`` take the place of ``old``, and the ``positions`` that this leads to.
+
+        The rest is as in `append`.
+        """
+        properties = self._write_positions(positions, starts) | facts.as_properties()
+        with self._committing() as transaction, transaction.update_snapshot(properties).overwrite() as overwrite:
+            for one in old:
+                overwrite.delete_data_file(one)
+            for file in files:
+                overwrite.append_data_file(described_file(self._table.io, self._table.metadata, file))
+
+    def _write_positions(self, positions: Positions, starts: Mapping[int, int]) -> dict[str, str]:
+        """Have all but Iceberg's files of a commit on the disk. What its summary says of the positions."""
         name = f"{METADATA}/positions-{uuid.uuid4().hex}.json"
         self.files.fsync_dir(self.path.data)
         self.files.write(os.path.join(self.path.root, name), encode_positions(positions))
@@ -308,9 +364,7 @@ class LogTable:
         properties = {TOPIC: positions.topic, POSITIONS: name, CHANGED: changes_as_text(starts, positions)}
         if positions.topic_id is not None:
             properties[TOPIC_ID] = positions.topic_id
-        with self._committing() as transaction, transaction.update_snapshot(properties).merge_append() as append:
-            for one in self._described(files):
-                append.append_data_file(one)
+        return properties
 
     def replace(self, old: Sequence[DataFile], files: Sequence[str]) -> None:
         """Commit that ``files`` take the place of ``old``; the positions stay. Raises `TableInUseError`."""

@@ -49,7 +49,7 @@ class Maintenance(NamedTuple):
 
 def maintain(fs: FileStore, table: LogTable, clock: Clock) -> Maintenance:
     """Do all that is due. The caller holds the table's lock. Raises `TableInUseError`."""
-    rewritten = rewrite_small_files(fs, table)
+    rewritten = rewrite_small_files(fs, table) if table.key_buckets is None else 0  # a bucket is one file
     due = read_unnamed(fs, table).swept_ms + SWEEP_MS
     return Maintenance(rewritten, sweep(fs, table, clock) if clock.now_ms() >= due else 0)
 

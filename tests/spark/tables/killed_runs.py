@@ -37,17 +37,22 @@ def main(log: Path, table: Path) -> None:
     append(log, flights(0, 20))
     append(log, flights(0, 20), partition=1)
     scanned(log)  # compiles what the children share
-    _in_child(lambda: update_table(log, table, topic="flights", workers=1))
+    in_child(lambda: update_table(log, table, topic="flights", workers=1))
     for number, step in enumerate(STEPS):
         append(log, flights(20 + number * 5, 5), partition=number % 2)
-        code = _in_child(partial(_killed_after, step, log, table))
+        killed = is_killed_after(step, lambda: update_table(log, table, topic="flights", workers=1))
         is_added = stored(table).equals(scanned(log))
-        _in_child(lambda: update_table(log, table, topic="flights", workers=1))
-        run = {"step": step, "killed": code == _KILLED, "is_added": is_added}
+        in_child(lambda: update_table(log, table, topic="flights", workers=1))
+        run = {"step": step, "killed": killed, "is_added": is_added}
         print(json.dumps({**run, "is_whole": stored(table).equals(scanned(log))}), flush=True)
 
 
-def _killed_after(step: str, log: Path, table: Path) -> None:
+def is_killed_after(step: str, act: Callable[[], object]) -> bool:
+    """Do this in a child that dies right after the step; whether it did."""
+    return in_child(partial(_act_until, step, act)) == _KILLED
+
+
+def _act_until(step: str, act: Callable[[], object]) -> None:
     owner, _, name = step.rpartition(".")
     target = pkgutil.resolve_name(owner)
     real, is_static = getattr(target, name), isinstance(getattr_static(target, name), staticmethod)
@@ -57,10 +62,10 @@ def _killed_after(step: str, log: Path, table: Path) -> None:
         os._exit(_KILLED)
 
     setattr(target, name, staticmethod(dies) if is_static else dies)
-    update_table(log, table, topic="flights", workers=1)
+    act()
 
 
-def _in_child(act: Callable[[], object]) -> int:
+def in_child(act: Callable[[], object]) -> int:
     """The exit code of a child that does this."""
     child = os.fork()
     if not child:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import seglog
 from seglog.records.columns import COLUMNS, SCHEMA
@@ -66,3 +68,17 @@ def digests(rows: pa.Table) -> dict[int, str]:
         row["headers"] = row["headers"] or None  # pyiceberg 0.12 returns an empty list where a list is null
         found.setdefault(row["partition"], hashlib.sha256()).update(repr(row).encode())
     return {partition: hashed.hexdigest() for partition, hashed in sorted(found.items())}
+
+
+@contextmanager
+def without_a_lock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two machines whose file system has no locks."""
+
+    @contextmanager
+    def free(self: LogTable) -> Iterator[None]:
+        self.refresh()
+        yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogTable, "locked", free)
+        yield

@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from seglog.table.log_table import LogTable
 from tests import golden
 from tests.kafka.jars import KafkaVersion
 from tests.spark.tables import killed_runs
-from tests.spark.tables.tables import TIME_MS, append, flights, scanned, stored
+from tests.spark.tables.tables import TIME_MS, append, flights, scanned, stored, without_a_lock
 
 
 def test_each_run_adds_new_records_only(tmp_path: Path) -> None:
@@ -173,20 +172,6 @@ def test_a_second_job_is_refused_while_one_runs(tmp_path: Path) -> None:
     assert update_table(log, table, topic="flights").records == 10
 
 
-@contextmanager
-def _without_a_lock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Two machines whose file system has no locks."""
-
-    @contextmanager
-    def free(self: LogTable) -> Iterator[None]:
-        self.refresh()
-        yield
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LogTable, "locked", free)
-        yield
-
-
 def test_the_loser_of_a_race_says_so_and_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, table = tmp_path / "log", tmp_path / "warehouse" / "flights"
     append(log, flights(0, 10))
@@ -197,7 +182,7 @@ def test_the_loser_of_a_race_says_so_and_adds_nothing(tmp_path: Path, monkeypatc
         update_table(log, table, topic="flights")  # another job, between this one's files and its commit
         commit(self, *arguments)
 
-    with _without_a_lock(monkeypatch):
+    with without_a_lock(monkeypatch):
         monkeypatch.setattr(LogTable, "append", late)
         with pytest.raises(TableInUseError, match=r"has changed the table .* first; nothing was added"):
             update_table(log, table, topic="flights")

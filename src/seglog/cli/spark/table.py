@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from seglog.core.extras import require
 
 if TYPE_CHECKING:
     from seglog.spark.tables.building import TableUpdate
+    from seglog.spark.tables.keyed.building import KeyedTableUpdate
 
 _STEP_S = 0.2
 """How often a wait checks for SIGTERM."""
@@ -70,46 +72,117 @@ def table(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A property of pyiceberg: token, s3.endpoint, s3.access-key-id …"),
     ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="Keep the newest value of each key only, without tombstones.")
+    ] = False,
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=4096,
+            help="With --latest, for a new table: files of keys. A run rewrites those whose keys changed.",
+            show_default="16",
+        ),
+    ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="With --latest: make the table anew from all of the log, in one commit.")
+    ] = False,
+    delete_retention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            help="With --latest: the topic's delete.retention.ms, as in 24h, for a log that does not tell it.",
+            show_default="unknown",
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Files to write at a time.", show_default="cores")
     ] = None,
     json: Json = False,
 ) -> int:
     """Add the new committed records of LOG to Iceberg tables. Each record is added exactly once, even if a run dies.
+    With --latest a table has the newest value of each key instead.
     This needs no Spark; `seglog.spark.table` reads the tables in Spark, and pyiceberg elsewhere."""
     if not topic:
         raise OptionError("--topic is missing: name the topics to keep as tables")
     if retain not in (None, "log"):
         raise OptionError(f"--retain {retain}: it can only be log")
+    _check_together(
+        latest=latest,
+        of_all={"--keep": keep, "--retain": retain},
+        of_latest={"--buckets": buckets, "--rebuild": rebuild or None, "--delete-retention": delete_retention},
+    )
     options = key_values("--option", option)
     properties = key_values("--catalog-property", catalog_property)
-    from seglog.spark.tables.building import Retention, update_table
+    columns = None if bloom is None else [one.strip() for one in bloom.split(",") if one.strip()]
 
     require("pyiceberg.catalog.sql", "table", purpose="a table")
+    from seglog.spark.tables.building import Retention, update_table
     from seglog.table.catalogs import CatalogOptions
 
-    columns = None if bloom is None else [one.strip() for one in bloom.split(",") if one.strip()]
-    retention = Retention(None if keep is None else duration_ms("--keep", keep), retain is not None)
+    where = CatalogOptions(catalog, properties)
+
+    def append(name: str) -> None:
+        kept = Retention(None if keep is None else duration_ms("--keep", keep), retain is not None)
+        at = os.path.join(warehouse, name)
+        done = update_table(
+            log,
+            at,
+            topic=name,
+            options=options,
+            workers=workers,
+            retention=kept,
+            bloom=columns,
+            delta=delta,
+            catalog=where,
+        )
+        for loss in done.losses:
+            warn(f"seglog: gone: {loss}")
+        _show(done, summary(done), as_json=json)
+
+    def keep_latest(name: str, *, anew: bool) -> None:
+        from seglog.spark.tables.keyed.building import update_keyed_table
+
+        done = update_keyed_table(
+            log,
+            os.path.join(warehouse, name),
+            topic=name,
+            options=options,
+            workers=workers,
+            buckets=buckets,
+            rebuild=anew,
+            delete_retention_ms=(
+                None if delete_retention is None else duration_ms("--delete-retention", delete_retention)
+            ),
+            bloom=columns,
+            delta=delta,
+            catalog=where,
+        )
+        _show(done, keyed_summary(done), as_json=json)
 
     with note_termination(wanted=every is not None) as termination:
+        is_first = True
         while True:
             started = SystemClock().monotonic()
             for name in topic:
-                at = os.path.join(warehouse, name)
-                done = update_table(
-                    log,
-                    at,
-                    topic=name,
-                    options=options,
-                    workers=workers,
-                    retention=retention,
-                    bloom=columns,
-                    delta=delta,
-                    catalog=CatalogOptions(catalog, properties),
-                )
-                _show(done, as_json=json)
+                if latest:
+                    keep_latest(name, anew=rebuild and is_first)
+                else:
+                    append(name)
+            is_first = False
             if every is None or not _wait(started + every, termination):
                 return FINE
+
+
+def _check_together(*, latest: bool, of_all: Mapping[str, object], of_latest: Mapping[str, object]) -> None:
+    for name, value in (of_all if latest else of_latest).items():
+        if value is not None:
+            raise OptionError(
+                f"{name}: a table of the newest values keeps each key until its tombstone"
+                if latest
+                else f"{name} is for tables of the newest values: give --latest"
+            )
 
 
 def _wait(until: float, termination: Termination) -> bool:
@@ -123,14 +196,12 @@ def _wait(until: float, termination: Termination) -> bool:
     return False
 
 
-def _show(done: TableUpdate, *, as_json: bool) -> None:
-    for loss in done.losses:
-        warn(f"seglog: gone: {loss}")
+def _show(done: TableUpdate | KeyedTableUpdate, text: str, *, as_json: bool) -> None:
     with Out() as out:
         if as_json:
             out.json(asdict(done))
         else:
-            out.line(summary(done))
+            out.line(text)
 
 
 def summary(done: TableUpdate) -> str:
@@ -140,3 +211,12 @@ def summary(done: TableUpdate) -> str:
     if done.expired_files:
         added += f"; {count(done.expired_files, 'old file')} let go"
     return f"{os.path.basename(done.table)}: {added}; the table has {has}, and is {count(done.behind, 'offset')} behind"
+
+
+def keyed_summary(done: KeyedTableUpdate) -> str:
+    """The same for the newest values."""
+    changed = f"{count(done.changed_keys, 'key')} changed in {done.rewritten_buckets} of {done.buckets} buckets"
+    has = f"{count(done.records, 'key')}, {count(done.files, 'file')}, {format_size(done.bytes)}"
+    split = f"; {count(done.split_keys, 'key')} in several partitions" if done.split_keys else ""
+    behind = f"{count(done.behind, 'offset')} behind"
+    return f"{os.path.basename(done.table)}: {changed}; the table has {has}, and is {behind}{split}"

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from seglog.core.clock import SystemClock
+from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.types import TopicPartition
@@ -112,8 +112,12 @@ def update_table(
 
     source = _read_options(log, topic, options or {})
     with LogTable.open_or_create(table, catalog=catalog or OWN_CATALOG) as opened, opened.locked():
-        if delta and not opened.path.is_local:
-            raise InvalidConfigError(f"{opened.path.root}: a Delta log is for a warehouse in a directory")
+        if opened.key_buckets is not None:
+            raise InvalidConfigError(
+                f"the table {opened.path.root} has the newest value of each key, so it cannot become one of all "
+                "records: give --latest, or name another warehouse"
+            )
+        check_delta(opened, wanted=delta)
         if bloom is not None:
             opened.set_bloom(bloom)
         return _Run(opened, source, topic, workers or os.cpu_count() or 1, with_delta=delta).run(retention)
@@ -153,11 +157,11 @@ class _Run:
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         written, commits, positions = self._add(before, log, found.ranges)
-        self._follow_with_delta()
+        follow_with_delta(self._table, SystemClock(), wanted=self._with_delta)
         expired = self._expire(log, retention)
-        self._follow_with_delta()
+        follow_with_delta(self._table, SystemClock(), wanted=self._with_delta)
         done = maintain(self._table.files, self._table, SystemClock())
-        self._follow_with_delta()
+        follow_with_delta(self._table, SystemClock(), wanted=self._with_delta)
         after = self._table.snapshot()
         return TableUpdate(
             table=self._table.path.root,
@@ -204,15 +208,6 @@ class _Run:
                     commits += 1
         return written, commits, positions
 
-    def _follow_with_delta(self) -> None:
-        """After each step, so that the Delta log says which commits changed records, and which only files."""
-        table = self._table
-        if self._with_delta or (table.path.is_local and table.files.exists(os.path.join(table.path.data, DELTA_LOG))):
-            require("deltalake", "table", purpose="a Delta log")
-            from seglog.table.delta_log import follow
-
-            follow(table.files, table, SystemClock())
-
     def _expire(self, log: LogState, retention: Retention) -> int:
         """Let the files go that are past their time. Their number."""
         if retention == KEEP_ALL:
@@ -240,3 +235,18 @@ class _Run:
 
         for one in group:
             yield from self._source.read((one,), SCHEMA)
+
+
+def check_delta(table: LogTable, *, wanted: bool) -> None:
+    if wanted and not table.path.is_local:
+        raise InvalidConfigError(f"{table.path.root}: a Delta log is for a warehouse in a directory")
+
+
+def follow_with_delta(table: LogTable, clock: Clock, *, wanted: bool) -> None:
+    """Bring a Delta log up that is ``wanted`` or there. After each step, so that it says which commits changed records,
+    and which only files."""
+    if wanted or (table.path.is_local and table.files.exists(os.path.join(table.path.data, DELTA_LOG))):
+        require("deltalake", "table", purpose="a Delta log")
+        from seglog.table.delta_log import follow
+
+        follow(table.files, table, clock)

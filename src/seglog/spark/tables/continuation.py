@@ -44,6 +44,7 @@ def continue_from(
     epochs: Mapping[int, int],
     *,
     fail_on_data_loss: bool,
+    hint: str = DATA_LOSS_HINT,
 ) -> Continuation:
     """The ranges of a run.
 
@@ -65,7 +66,7 @@ def continue_from(
         if start < extent.log_start:
             loss = f"the table has {name} up to offset {start}, and the log begins at {extent.log_start}"
             if fail_on_data_loss:
-                raise DataLossError(f"{loss}; {DATA_LOSS_HINT}")
+                raise DataLossError(f"{loss}; {hint}")
             losses.append(loss)
             start = extent.log_start
         ranges[name] = OffsetRange(start, max(start, extent.until))

@@ -22,7 +22,8 @@ from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import record_schema
 from seglog.spark.tables.continuation import check_topic, continue_from
 from seglog.spark.tables.file_source import TableFile, hadoop_path, read_files
-from seglog.spark.tables.log_survey import Log, committed_records, source_of, survey_log
+from seglog.spark.tables.keyed.frame import TOMBSTONE, check_tail, columns_to_merge, merge_tail
+from seglog.spark.tables.log_survey import Log, LogState, committed_records, source_of, survey_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,14 +48,16 @@ def table(
     them. A table in an object store, ``s3://bucket/warehouse/name``, has a ``catalog`` (`seglog.table.catalogs`).
 
     ``tail`` is the log that the table is made from: a directory, or brokers as in ``host:9092``. Its committed records
-    behind the table's are added, so that the frame has all of the topic up to now. ``options`` are the source's for
+    behind the table's are added, so that the frame has all of the topic up to now. In a keyed table they take the place
+    of the table's records of the same partition and key, and tombstones remove these. ``options`` are the source's for
     it: ``kafka.*``, ``replica``, ``maxBytesPerPartition`` …. ``snapshot``: the id of an older one that is still kept.
 
     ``reader``: "spark" is Spark's own Parquet reader, which reads only the columns that a query needs, and needs a JAR
     to read from an object store. "python" is pyarrow in Spark's Python workers; it reads all ``columns``. By default an
     object store is read by "python", all else by "spark".
 
-    Raises `UnknownTableError`; and with a tail `DataLossError` if the log no longer begins where the table ends.
+    Raises `UnknownTableError`; and with a tail `DataLossError` if the log no longer begins where the table ends, or if
+    compaction may have removed tombstones that a keyed table needs.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
     from seglog.table.catalogs import OWN_CATALOG
@@ -62,25 +65,33 @@ def table(
 
     with LogTable.open(path, catalog=catalog or OWN_CATALOG) as opened:
         found = opened.snapshot(snapshot)
-        name = opened.path.name
+        name, is_keyed = opened.path.name, opened.key_buckets is not None
+        facts = opened.keyed_facts(snapshot) if is_keyed else None
         by_python = reader == "python" or (reader is None and not opened.path.is_local)
-        rows = _files(spark, opened, found, columns, by_python=by_python)
+        read = columns_to_merge(columns) if is_keyed and tail is not None else columns
+        rows = _files(spark, opened, found, read, by_python=by_python)
     if tail is None:
         return rows
     wanted = {**options, **committed_records(tail, name), "includeHeaders": "true"}
-    if columns is not None:
-        wanted["columns"] = ",".join(columns)
-    missing = _missing(None if found is None else found.positions, name, wanted)
+    if read is not None:
+        wanted["columns"] = ",".join(read)
+    positions = None if found is None else found.positions
+    log, missing = _missing(positions, name, wanted)
     if not missing:
-        return rows
+        return rows if columns is None else rows.select(*columns)
     del wanted["subscribe"]
     wanted["assign"] = json.dumps({name: [one.partition for one in missing]})
-    for option, offsets in (
-        ("startingOffsets", {str(one.partition): offsets.start for one, offsets in missing.items()}),
-        ("endingOffsets", {str(one.partition): offsets.end for one, offsets in missing.items()}),
-    ):
-        wanted[option] = json.dumps({name: offsets})
-    return rows.unionByName(spark.read.format("seglog").options(**wanted).load())
+    wanted["startingOffsets"] = json.dumps({name: {str(one.partition): at.start for one, at in missing.items()}})
+    if not (is_keyed and "path" not in wanted):  # through brokers the newest values are known at the log's end only
+        wanted["endingOffsets"] = json.dumps({name: {str(one.partition): at.end for one, at in missing.items()}})
+    if not is_keyed:
+        return rows.unionByName(spark.read.format("seglog").options(**wanted).load())
+    if positions is not None and facts is not None:
+        check_tail(parse_options(wanted), log, positions, facts)
+    wanted["columns"] = ",".join(dict.fromkeys([*rows.columns, "topic", "offset", TOMBSTONE]))
+    parts = spark.read.format("seglog").options(**wanted, view="latest-parts").load()
+    merged = merge_tail(rows, parts)
+    return merged if columns is None else merged.select(*columns)
 
 
 def _files(
@@ -107,8 +118,10 @@ def _files(
     return reader.parquet(*[hadoop_path(one) for one in snapshot.files])
 
 
-def _missing(positions: Positions | None, topic: str, options: Mapping[str, str]) -> dict[TopicPartition, OffsetRange]:
-    """The committed offsets of the log behind those of the table, without empty ranges."""
+def _missing(
+    positions: Positions | None, topic: str, options: Mapping[str, str]
+) -> tuple[LogState, dict[TopicPartition, OffsetRange]]:
+    """The log, and its committed offsets behind those of the table, without empty ranges."""
     from seglog.table.positions import Positions
 
     log = survey_log(source_of(parse_options(options)), positions)
@@ -121,4 +134,4 @@ def _missing(positions: Positions | None, topic: str, options: Mapping[str, str]
         raise DataLossError(f"the table has partition {number} of {topic!r}, and the log does not")
     starts = {extent.topic_partition: extent.log_start for extent in log.extents}
     found = continue_from(known, log.extents, starts, log.epochs_before(known), fail_on_data_loss=True)
-    return {name: offsets for name, offsets in found.ranges.items() if offsets.size > 0}
+    return log, {name: offsets for name, offsets in found.ranges.items() if offsets.size > 0}

@@ -12,24 +12,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from seglog.client.client_config import ClientConfig
-from seglog.client.connection import check_answer
-from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.protocol.apis import ApiKey
 from seglog.spark.options.read_options import ReadOptions, option_name
 from seglog.spark.read.brokers.planning import BrokerExtent, FetchRange
 from seglog.spark.read.brokers.source import BrokerSource
 from seglog.spark.read.ranges import OffsetRange
-from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.runtime.topic_configs import CLEANUP_POLICY, may_be_compacted, topic_configs
 from seglog.spark.views.latest.ranges import LatestRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TOPIC: Final = 2
-"""A resource type of DescribeConfigs."""
-_POLICY: Final = "cleanup.policy"
 _ROUNDS: Final = 10
 """How often a task asks for a new end. Each time fewer records have arrived meanwhile."""
 
@@ -59,20 +53,11 @@ class BrokerHistory:
 
     def _compacted(self, topics: set[str]) -> frozenset[str]:
         """Those of ``topics`` that are compacted, or whose configuration we may not see."""
-        resources = [
-            {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": [_POLICY]} for name in sorted(topics)
-        ]
-        if not resources:
-            return frozenset()
-        found = set(topics)
-        for result in connections(self._config).ask_any(ApiKey.DESCRIBE_CONFIGS, {"resources": resources}).results:
-            if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                continue
-            check_answer(result.error_code, f"{_POLICY} of topic {result.resource_name}", result.error_message)
-            policies = [config.value or "" for config in result.configs if config.name == _POLICY]
-            if policies and all("compact" not in policy for policy in policies):
-                found.discard(result.resource_name)
-        return frozenset(found)
+        return frozenset(
+            topic
+            for topic, found in topic_configs(self._config, topics, (CLEANUP_POLICY,)).items()
+            if may_be_compacted(found)
+        )
 
     def range_of(self, one: FetchRange, extent: BrokerExtent, until: int, *, follows: bool) -> LatestRange:
         del extent

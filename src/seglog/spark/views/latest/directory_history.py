@@ -37,7 +37,7 @@ class DirectoryHistory:
         fs = OsFs()
         for extent in extents:
             until = ranges[extent.topic_partition].end
-            objection = _objection(fs, extent.topic_partition, (extent.directory, *extent.others), until)
+            objection = objection_to(fs, extent.topic_partition, (extent.directory, *extent.others), until)
             if objection is not None:
                 raise OffsetOutOfRangeError(
                     f"option {self._option}: the newest values of {extent.topic_partition} as of offset {until} may be "
@@ -55,7 +55,7 @@ class DirectoryHistory:
         one: ReadRange = task.range
         yield from self._source.read([one], schema)
         fs = OsFs()
-        objection = _objection(fs, one.topic_partition, (one.directory, *one.others), task.until, task.sealed)
+        objection = objection_to(fs, one.topic_partition, (one.directory, *one.others), task.until, task.sealed)
         if objection is not None:
             raise OffsetOutOfRangeError(
                 f"the newest values of {one.topic_partition} as of offset {task.until} may be gone since the query was "
@@ -63,7 +63,7 @@ class DirectoryHistory:
             )
 
 
-def _objection(
+def objection_to(
     fs: Fs,
     partition: TopicPartition,
     directories: Sequence[str],

@@ -38,11 +38,16 @@ def latest(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 def newest_of_parts(parts: DataFrame) -> DataFrame:
     """The newest of rows that have, for each topic, partition and key, one or more; without tombstones."""
+    return newest_or_tombstones(parts).where(f"not {_TOMBSTONE}")
+
+
+def newest_or_tombstones(parts: DataFrame) -> DataFrame:
+    """The same with tombstones, which another frame's older rows need."""
     from pyspark.sql import functions as f
 
     carried = [name for name in parts.columns if name not in _IDENTITY]
     newest = parts.groupBy(*_IDENTITY).agg(f.max_by(f.struct(*carried), "offset").alias("newest"))
-    return newest.where(f"not newest.{_TOMBSTONE}").select(*_IDENTITY, "newest.*").select(*parts.columns)
+    return newest.select(*_IDENTITY, "newest.*").select(*parts.columns)
 
 
 def split_keys(frame: DataFrame) -> DataFrame:

@@ -111,7 +111,7 @@ class LatestSource:
         names = list(dict.fromkeys([*schema.names, *_NEEDED]))
         wide = to_arrow_schema(record_schema(include_headers=True, columns=names), timezone="UTC")
         new_file = partial(SpillFile, OsFs(), spill_directory(os.environ))
-        newest = NewestRows(self._memory, new_file, _hash_key())
+        newest = NewestRows(self._memory, new_file, hash_key())
         try:
             for batch in self._history.read(task, wide):
                 _check_keys(batch, task.range.topic_partition)
@@ -125,7 +125,8 @@ class LatestSource:
         """A batch query has no group to commit to."""
 
 
-def _hash_key() -> tuple[int, int]:
+def hash_key() -> tuple[int, int]:
+    """Two random numbers, for `NewestRows`."""
     random = os.urandom(16)
     return int.from_bytes(random[:8]) >> 1, int.from_bytes(random[8:]) >> 1
 
