@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,10 +22,14 @@ from seglog.spark.tables.keyed.building import update_keyed_table
 from seglog.storage.log.admit import Origin
 from seglog.table.key_buckets import bucket_of
 from seglog.table.log_table import LogTable
+from tests import golden
 from tests.cases import case
+from tests.kafka.jars import KafkaVersion
+from tests.kafka.records import ConsumedRecord
 from tests.spark.tables.keyed import killed_keyed_runs
 from tests.spark.tables.keyed.keyed_log import DAY_MS, KeyedLog, by_dictionary, said, stored
 from tests.spark.tables.tables import without_a_lock
+from tests.spark.views.latest import latest_reading
 
 KEYS = st.sampled_from([b"", *(b"key %d" % number for number in range(9))])
 WRITES = st.lists(st.tuples(KEYS, st.none() | st.binary(min_size=1, max_size=30)), min_size=1, max_size=12)
@@ -69,6 +74,35 @@ def _run(log: KeyedLog, buckets: int, memory: str) -> None:
         case()
     assert stored(log.table) == log.newest
     assert (done.records, done.split_keys, done.behind) == (len(log.newest), log.split, 0)
+
+
+@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+def test_kafkas_directories_have_what_its_consumer_has_in_a_dictionary(tmp_path: Path, version: KafkaVersion) -> None:
+    """Formats v0 to v2, transactions, tombstones, compacted topics."""
+    root = golden.unpack(tmp_path, version)
+    log, compacted = golden.log_dir(root), 0
+    for topic in sorted({name.rsplit("-", 1)[0] for name in golden.partitions(root)}):
+        partitions = [name for name in golden.partitions(root) if name.rsplit("-", 1)[0] == topic]
+        records = [one for name in partitions for one in _consumed(root, name)]
+        table = tmp_path / "warehouse" / topic
+        if any(one.key is None for one in records):
+            with pytest.raises(InvalidRecordError, match="a record without a key"):
+                update_keyed_table(log, table, topic=topic)
+            continue
+        update_keyed_table(log, table, topic=topic, buckets=2)
+        wanted = latest_reading.by_dictionary(records)
+        assert stored(table) == {(place.partition, key): row for (place, key), row in wanted.items()}, topic
+        compacted += "compacted" in topic and bool(wanted)
+        case()
+    assert compacted
+
+
+def _consumed(root: Path, partition: str) -> Sequence[ConsumedRecord]:
+    """Only partitions with transactions have two answers."""
+    try:
+        return golden.expected_records(root, partition, isolation="read_committed")
+    except FileNotFoundError:
+        return golden.expected_records(root, partition)
 
 
 def test_a_run_rewrites_only_the_buckets_of_keys_that_changed(tmp_path: Path) -> None:
