@@ -48,6 +48,7 @@ from seglog.core.errors import (
     UnknownTableError,
 )
 from seglog.core.fs import FileStore, Fs, OsFs, make_directories
+from seglog.core.lru import Lru
 from seglog.table.catalogs import OWN_CATALOG, CatalogOptions, catalog_errors, open_catalog
 from seglog.table.key_buckets import KEY_BUCKETS, BucketFile, KeyedFacts, bucket_spec, described_file, facts_in
 from seglog.table.layout import (
@@ -67,12 +68,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.io.pyarrow import PyArrowFileIO
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableUpdate
 
 KEPT_SNAPSHOTS: Final = 100
+_MOST_KNOWN_FILES: Final = 50_000
+"""Data files whose descriptions stay in memory while a table is open: about 1 KB each."""
 TOPIC: Final = "seglog.topic"
 TOPIC_ID: Final = "seglog.topic-id"
 POSITIONS: Final = "seglog.positions"
@@ -135,6 +138,7 @@ class LogTable:
         self._options = options
         self._catalog = catalog
         self._table = table
+        self._manifests: Lru[Sequence[DataFile]] = Lru(lambda: _MOST_KNOWN_FILES)
         self.path = path
         self.files: FileStore = fs if path.is_local else ObjectStore(cast("PyArrowFileIO", table.io))
 
@@ -241,7 +245,7 @@ class LogTable:
             if number is not None:
                 raise UnknownTableError(f"the table {self.path.root} has no snapshot {number} now")
             return None
-        files = list(_live_files(self._table, current))
+        files = list(self._live_files(current))
         return TableSnapshot(
             id=current.snapshot_id,
             timestamp_ms=current.timestamp_ms,
@@ -277,7 +281,20 @@ class LogTable:
     def data_files(self, number: int | None = None) -> list[DataFile]:
         """The files of the current snapshot, or of the one with that id."""
         current = self._table.current_snapshot() if number is None else self._table.snapshot_by_id(number)
-        return [] if current is None else list(_live_files(self._table, current))
+        return [] if current is None else list(self._live_files(current))
+
+    def _live_files(self, snapshot: Snapshot) -> Iterator[DataFile]:
+        for manifest in snapshot.manifests(self._table.io):
+            yield from self._files_of(manifest)
+
+    def _files_of(self, manifest: ManifestFile) -> Sequence[DataFile]:
+        """A manifest never changes, and a run asks for each of them several times."""
+        found = self._manifests.get(manifest.manifest_path)
+        if found is None:
+            entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
+            found = [entry.data_file for entry in entries]
+            self._manifests.put(manifest.manifest_path, found, len(found))
+        return found
 
     def read(self, file: DataFile) -> pa.NativeFile:
         """One of its files, opened."""
@@ -296,8 +313,7 @@ class LogTable:
             manifests.update(snapshot.manifests(self._table.io))
         for manifest in manifests:
             named.add(manifest.manifest_path)
-            for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True):
-                named.add(entry.data_file.file_path)
+            named.update(one.file_path for one in self._files_of(manifest))
         return {local_path(name) for name in named}
 
     # Changing
@@ -428,9 +444,3 @@ def _property(snapshot: Snapshot | None, name: str) -> str | None:
     if snapshot is None or snapshot.summary is None:
         return None
     return snapshot.summary.additional_properties.get(name)
-
-
-def _live_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
-    for manifest in snapshot.manifests(table.io):
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            yield entry.data_file
