@@ -131,6 +131,22 @@ def test_those_that_will_not_live_long_enough_are_named(cluster: ClusterConnecti
     assert "it times out in" in late[open_one]
 
 
+@pytest.mark.parametrize("effect", ["lose", "fail"])
+def test_a_coordinator_that_dies_or_moves_is_asked_again(
+    broker: Broker, cluster: ClusterConnections, effect: str
+) -> None:
+    open_one, ended = write(cluster, "open", T0), write(cluster, "ended", T0)
+    end_transactions(cluster, [ended], commit=False)
+    coordinators = {name: cluster.coordinator(TRANSACTION, name).address for name in ("open", "ended")}
+    if effect == "lose":
+        broker.lose("DescribeTransactions")
+    else:
+        broker.fail("DescribeTransactions", error="NOT_COORDINATOR")
+    now = SystemClock().now_ms()
+    found = endangered_transactions(cluster, [open_one, ended], coordinators, now_ms=now, margin_ms=1000)
+    assert list(found) == [ended]
+
+
 def test_a_timeout_above_the_brokers_limit_names_both_settings(broker: Broker) -> None:
     with ClusterConnections(config(broker.bootstrap, transaction_timeout_ms="900001")) as cluster:
         message = r"transaction\.timeout\.ms=900001 is above transaction\.max\.timeout\.ms"

@@ -218,18 +218,8 @@ def _end_each(
     commit: bool,
 ) -> Iterator[tuple[TransactionHandle, int | str]]:
     """Ask for each end once; the code of the answer, or the reason why there is none."""
-    by_address: dict[HostPort, list[TransactionHandle]] = {}
-    for handle in transactions:
-        try:
-            address = known.get(handle.transactional_id)
-            if address is None:
-                address = cluster.coordinator(TRANSACTION, handle.transactional_id).address
-                known[handle.transactional_id] = address
-            by_address.setdefault(address, []).append(handle)
-        except RequestFailedError as error:
-            if not error.retriable and not may_move(str(error)):
-                raise
-            yield handle, str(error)
+    by_address, homeless = _by_coordinator(cluster, transactions, known)
+    yield from homeless.items()
     for address, handles in by_address.items():
         answered = 0
         try:
@@ -247,6 +237,26 @@ def _end_each(
         finally:
             if answered < len(handles):
                 cluster.forget(address)
+
+
+def _by_coordinator(
+    cluster: ClusterConnections, transactions: Iterable[TransactionHandle], known: dict[str, HostPort]
+) -> tuple[dict[HostPort, list[TransactionHandle]], dict[TransactionHandle, str]]:
+    """The transactions of each coordinator, and the reasons why others have none now. ``known`` gets those found."""
+    by_address: dict[HostPort, list[TransactionHandle]] = {}
+    homeless = {}
+    for handle in transactions:
+        try:
+            address = known.get(handle.transactional_id)
+            if address is None:
+                address = cluster.coordinator(TRANSACTION, handle.transactional_id).address
+                known[handle.transactional_id] = address
+            by_address.setdefault(address, []).append(handle)
+        except RequestFailedError as error:
+            if not error.retriable and not may_move(str(error)):
+                raise
+            homeless[handle] = str(error)
+    return by_address, homeless
 
 
 def _partition_codes(answer: Message) -> set[int]:
@@ -295,25 +305,45 @@ def endangered_transactions(
 ) -> dict[TransactionHandle, str]:
     """Those that are not open any more, or that time out within ``margin_ms``, with the reasons.
 
-    Empty if brokers do not tell (before Kafka 3.0). The time is the caller's; it may differ from the brokers'.
+    Empty if brokers do not tell (before Kafka 3.0). The time is the caller's; it may differ from the brokers'. A
+    coordinator that moves or dies is waited for.
     """
     found: dict[TransactionHandle, str] = {}
-    by_address: dict[HostPort, dict[str, TransactionHandle]] = {}
-    for handle in transactions:
-        by_address.setdefault(coordinators[handle.transactional_id], {})[handle.transactional_id] = handle
-    for address, handles in by_address.items():
-        if not cluster.at(address).has(ApiKey.DESCRIBE_TRANSACTIONS):
-            continue
-        answer = cluster.ask_at(address, ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": list(handles)})
-        for one in answer.transaction_states:
-            handle = handles[one.transactional_id]
-            if one.error_code in MOVED:
+    known = dict(coordinators)
+    retries = Retries(cluster.config, cluster.config.delivery_timeout)
+    left = list(transactions)
+    while left:
+        by_address, again = _by_coordinator(cluster, left, known)
+        for address, handles in by_address.items():
+            try:
+                described = _describe(cluster, address, handles)
+            except BrokerUnavailableError as error:
+                again |= dict.fromkeys(handles, str(error))
                 continue
-            left = one.transaction_start_time + one.transaction_timeout - now_ms
-            if one.error_code:
-                found[handle] = describe_code(one.error_code) or ""
-            elif one.transaction_state != "Ongoing" or (one.producer_id, one.producer_epoch) != handle.producer:
-                found[handle] = f"its state is {one.transaction_state}"
-            elif left < margin_ms:
-                found[handle] = f"it times out in {left} ms"
+            for handle, one in described.items():
+                time_left = one.transaction_start_time + one.transaction_timeout - now_ms
+                if one.error_code in MOVED:
+                    again[handle] = f"transactional id {handle.transactional_id}: {describe_code(one.error_code)}"
+                elif one.error_code:
+                    found[handle] = describe_code(one.error_code) or ""
+                elif one.transaction_state != "Ongoing" or (one.producer_id, one.producer_epoch) != handle.producer:
+                    found[handle] = f"its state is {one.transaction_state}"
+                elif time_left < margin_ms:
+                    found[handle] = f"it times out in {time_left} ms"
+        left = list(again)
+        for handle in left:
+            known.pop(handle.transactional_id, None)
+        if left:
+            retries.wait(again[left[0]])
     return found
+
+
+def _describe(
+    cluster: ClusterConnections, address: HostPort, transactions: Sequence[TransactionHandle]
+) -> dict[TransactionHandle, Message]:
+    """The coordinator's descriptions; empty if it cannot describe any."""
+    if not cluster.at(address).has(ApiKey.DESCRIBE_TRANSACTIONS):
+        return {}
+    by_name = {handle.transactional_id: handle for handle in transactions}
+    answer = cluster.ask_at(address, ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": list(by_name)})
+    return {by_name[one.transactional_id]: one for one in answer.transaction_states}
