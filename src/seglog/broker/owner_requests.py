@@ -18,12 +18,15 @@ from seglog.broker.segment_adoption import SegmentAdoption
 from seglog.core.errors import LogDirInUseError, SeglogError
 from seglog.core.fs import OsFs
 from seglog.core.ground import Workers
-from seglog.storage.adopt import note_broker
+from seglog.storage.adopt import begin_intake, end_intake, note_broker
 from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.adopt_manifest import intake_from_json
 
 _log: Final = logging.getLogger("seglog.broker")
 _PATIENCE: Final = 30.0
 """Seconds that a client may take to send its request."""
+_LONGEST: Final = 128 << 20
+"""Bytes of a request: a job may read as many files as a ledger has marks, with long paths."""
 
 
 class OwnerRequests:
@@ -50,6 +53,15 @@ class OwnerRequests:
             case "note":
                 application = str(fields["application"])
                 return {"last": await self._workers.run(lambda: note_broker(directory, application))}
+            case "begin_intake":
+                job, application, version = fields["job"], fields["application"], fields["version"]
+                intake = intake_from_json(fields["intake"])
+                await self._workers.run(lambda: begin_intake(directory, job, application, version, intake))
+                return {}
+            case "end_intake":
+                job, committed = fields["job"], fields["committed"]
+                await self._workers.run(lambda: end_intake(directory, job, committed=committed))
+                return {}
             case "adopt":
                 await self._adoption.adopt(directory, fields)
                 return {}
@@ -67,7 +79,7 @@ class OwnerSocket:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._serve, sock=self._listening)
+        self._server = await asyncio.start_unix_server(self._serve, sock=self._listening, limit=_LONGEST)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

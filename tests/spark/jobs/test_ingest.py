@@ -17,10 +17,14 @@ from pyspark.sql import SparkSession
 
 import seglog
 from seglog.core.errors import AdoptError, SeglogError
+from seglog.core.types import TopicPartition
 from seglog.records.partitioner import partition_for_key
 from seglog.spark.jobs.ingest import Columns, Input, ingest
+from seglog.spark.runtime.broker_connections import close_all
 from seglog.storage.offline.verify import verify
+from tests.broker.broker_thread import RunningNode
 from tests.cli.run import Run
+from tests.client.produce.written import numbers
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
 
@@ -184,6 +188,35 @@ def test_second_run_reads_only_new_lines_and_files(spark: SparkSession, tmp_path
     assert ingest(spark, log, log_dir, "t").already
     assert ingest(spark, log, log_dir, "t", take_unfinished=True).records == 1
     assert verify([log_dir]).findings == []
+
+
+def test_a_directory_that_a_broker_has_open(spark: SparkSession, run: Run, tmp_path: Path) -> None:
+    """The marks of files count whether the broker runs or not."""
+    log, path = tmp_path / "web.log", tmp_path / "log"
+    log.write_text("1\n2\n")
+    with RunningNode(path) as node:
+        command = ["spark", "ingest", log, "--into", path, "--topic", "t", "--partitions", "2"]
+        assert run(*command).lines == ["1 file, 4 B: 2 records into topic t"]
+        assert ingest(spark, log, path, "t").already
+        with log.open("a") as file:
+            file.write("3\nunfinished")
+        assert ingest(spark, log, path, "t").records == 1
+        found = [numbers(node.bootstrap, TopicPartition("t", partition)) for partition in range(2)]
+        assert sorted(found[0] + found[1]) == [1, 2, 3]
+        options = {"txnAppId": "nightly", "txnVersion": "1"}
+        log.write_text("4\n5\n6\n")
+        assert ingest(spark, log, path, "t", options=options).records == 3
+        log.write_text("7\n8\n9\n")
+        with pytest.raises(AdoptError, match="txn:nightly version 1 was adopted with other input"):
+            ingest(spark, log, path, "t", options=options)
+        assert not list(path.rglob("staging/*/*"))
+    close_all()
+    log.write_text("4\n5\n6\n10\n")
+    assert ingest(spark, log, path, "t").records == 1
+    assert sorted(int(value or b"") for rows in records(spark, str(path)).values() for _, value, _ in rows) == [
+        *range(1, 7),
+        10,
+    ]
 
 
 def test_reads_multiline_csv(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:

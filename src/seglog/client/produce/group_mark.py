@@ -77,6 +77,16 @@ class GroupMark:
         """
         return self._read(_PATIENCE, self._fence)
 
+    def read_fenced(self) -> MarkValue | None:
+        """The mark, after which nobody who began to change it before can still do so."""
+        self._fence()
+        return self._read(self._cluster.config.delivery_timeout, lambda: None)
+
+    def set_in(self, transaction: Transaction, value: MarkValue) -> None:
+        """Set the mark as a part of a transaction, which must be one of the mark's transactional id."""
+        for group, text in self._parts(value.text):
+            transaction.commit_offset(group, self._place, value.number, text)
+
     def _read(self, patience: float, settle: Callable[[], object]) -> MarkValue | None:
         retries = Retries(self._cluster.config, patience)
         for _ in range(_READS):
@@ -123,8 +133,7 @@ class GroupMark:
                 with suppress(RequestFailedError):
                     transaction.abort()  # readers wait for it
                 raise
-        for group, text in self._parts(chosen.text):
-            transaction.commit_offset(group, self._place, chosen.number, text)
+        self.set_in(transaction, chosen)
         transaction.commit()
         return chosen
 

@@ -1,8 +1,9 @@
 """Append files to a topic, all or nothing and exactly once: CSV, JSON lines, Parquet and text.
 
 No row passes through the JVM: each task reads a range of bytes or some row groups, encodes records and stages segments.
-The driver then has all of them adopted in one step. Each partition gets its records in the order of the files and of
-their lines. Workers and the driver must see the files and the log directory under the same paths.
+The driver then has all of them adopted in one step; if a broker has the directory open, in one transaction. Each
+partition gets its records in the order of the files and of their lines. Workers and the driver must see the files and
+the log directory under the same paths.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from seglog.spark.jobs.input.split_reader import SplitReader
 from seglog.spark.jobs.input.splits import Split, list_files
 from seglog.spark.options.write_options import WriteOptions, parse_write_options
 from seglog.spark.runtime.processes import freeze_imports
-from seglog.spark.write.directories.commit_client import CommitClient, directory_of
+from seglog.spark.write.directories.broker_client import BrokerCommitClient, commit_client
+from seglog.spark.write.directories.commit_client import directories_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.spark.write.directories.task_writer import TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, check_digest, read_ledger
@@ -142,8 +144,14 @@ class _IngestRequest:
     take_unfinished: bool
 
     @property
+    def directories(self) -> list[str]:
+        """The one that the options name, or several that brokers have open."""
+        return sorted(directories_of(self.options.path))
+
+    @property
     def directory(self) -> str:
-        return directory_of(self.options.path)
+        """That of the ledger with the marks of files."""
+        return self.directories[0]
 
     @property
     def topic(self) -> str:
@@ -175,9 +183,14 @@ class _IngestRequest:
         return _IngestPlan(selected=selected, planned=planned if selected.new else planned._replace(splits=()))
 
     def _topic_id(self) -> str:
-        path = os.path.join(self.directory, f"{self.topic}-0")
-        found = read_partition_metadata(self.fs, path) if self.fs.exists(path) else None
-        return "" if found is None else str(found)
+        """Of the topic, by any of its partitions; empty if there is none."""
+        for directory in filter(self.fs.exists, self.directories):
+            for name in self.fs.listdir(directory):
+                topic, _, number = name.rpartition("-")
+                if topic == self.topic and number.isdecimal():
+                    found = read_partition_metadata(self.fs, os.path.join(directory, name))
+                    return "" if found is None else str(found)
+        return ""
 
     def check_version(self, work: _IngestPlan) -> None:
         """Raise `AdoptError` if the user's transaction was adopted with other input."""
@@ -199,9 +212,10 @@ class _IngestRequest:
 
 
 def _run(spark: SparkSession, request: _IngestRequest, work: _IngestPlan, progress: Progress | None) -> IngestResult:
-    job = uuid.uuid4().hex
-    options, directory = request.options, request.directory
-    client = CommitClient(directory, linger=options.linger_seconds or 0)
+    client = commit_client(request.directories, request.options, linger=request.options.linger_seconds or 0)
+    broker = client if isinstance(client, BrokerCommitClient) else None
+    options = request.options if broker is None else request.options.for_broker()
+    job = f"{uuid.uuid4().hex}-{os.getpid()}"
     application, version = options.ledger_entry(job)
     begun = JobRequest(
         job,
@@ -215,13 +229,21 @@ def _run(spark: SparkSession, request: _IngestRequest, work: _IngestPlan, progre
     )
     opened = client.begin(begun)
     try:
-        # Opening the directory may have completed the commit of a killed job; and now the topic has an id.
+        if broker is not None:
+            broker.settle_intakes(request.topic)
+        # Now the commit of a job that was killed is complete, or never will be; and the topic has an id.
         work = request.work()
         if opened.adopted or not (work.selected.new or work.selected.intake.marks):
             request.check_version(work)
             client.abort(job)
             return request.result(work, already=True)
-        plan = WritePlan(job=job, directory=directory, options=options, targets=opened.topics)
+        plan = WritePlan(
+            job=job,
+            directory=client.directory,
+            options=options,
+            targets=opened.topics,
+            homes=dict(opened.homes),
+        )
         answers = [json.loads(answer) for answer in _stage(spark, work.planned, plan, work.size, progress)]
         parts = [StagedPart.from_json(part) for answer in answers for part in answer["parts"]]
         done = client.commit(

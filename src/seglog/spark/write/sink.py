@@ -25,7 +25,7 @@ from seglog.core.fs import OsFs
 from seglog.spark.options.write_options import STREAM_LINGER_SECONDS, parse_write_options
 from seglog.spark.runtime.processes import driver_pid, freeze_imports
 from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_frame
-from seglog.spark.write.directories.broker_client import BrokerCommitClient, running_brokers
+from seglog.spark.write.directories.broker_client import BrokerCommitClient, commit_client
 from seglog.spark.write.directories.commit_client import CommitClient, directories_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.storage.adopt import StagedPart
@@ -94,18 +94,10 @@ class _Sink:
         )
 
     def _client(self) -> CommitClient | BrokerCommitClient:
-        directories = directories_of(self._options.path)
-        if brokers := running_brokers(directories):
-            return BrokerCommitClient(brokers, self._options)
-        if len(directories) > 1:
-            raise InvalidConfigError(
-                f"path {self._options.path!r}: several directories can be written to while brokers have them open, and "
-                "none of these is open in a seglog broker of this user on this machine"
-            )
         linger = self._options.linger_seconds
         if linger is None:
             linger = STREAM_LINGER_SECONDS if self._is_stream else 0
-        return CommitClient(directories[0], linger=linger)
+        return commit_client(directories_of(self._options.path), self._options, linger=linger)
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Write one task's rows, in a worker."""

@@ -23,8 +23,9 @@ from seglog.storage.adopt.job_adoption import (
     note_broker,
     remove_job,
 )
+from seglog.storage.adopt.open_intakes import begin_intake, end_intake
 from seglog.storage.adopt.staging import StagedPart, StagedSegment, StagingWriter, staged_at
-from seglog.storage.formats.adopt_ledger import Ledger, read_ledger
+from seglog.storage.formats.adopt_ledger import Ledger, OpenIntake, read_ledger
 from seglog.storage.formats.adopt_manifest import InputMark, Intake
 
 __all__ = [
@@ -33,12 +34,15 @@ __all__ = [
     "InputMark",
     "Intake",
     "Ledger",
+    "OpenIntake",
     "StagedPart",
     "StagedSegment",
     "StagingWriter",
     "adopt",
+    "begin_intake",
     "check_digest",
     "collect_orphans",
+    "end_intake",
     "note_broker",
     "read_ledger",
     "remove_job",

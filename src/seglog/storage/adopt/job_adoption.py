@@ -93,7 +93,13 @@ def adopt(
                 f"{application} has written to {directory.path} through its broker, which knows whether version "
                 f"{version} is there: start the broker again"
             )
-        _check_marks(ledger, intake)
+        for topic in {mark.topic for _, mark in intake.marks}:
+            if ledger.open_for(topic) is not None:
+                raise AdoptError(
+                    f"a job that ended early was committing files to topic {topic} through the broker of "
+                    f"{directory.path}, which knows whether they are there: start the broker, and run this job again"
+                )
+        check_marks(ledger, intake)
         grouped = _by_partition(parts)
         logs = {one: log_of(directory, one, allow_foreign=allow_foreign) for one in grouped}
         with directory.health.guard():
@@ -145,7 +151,8 @@ def check_digest(ledger: Ledger, application: str, version: int, digest: str) ->
         )
 
 
-def _check_marks(ledger: Ledger, intake: Intake) -> None:
+def check_marks(ledger: Ledger, intake: Intake) -> None:
+    """Raise `AdoptError` if the ledger has other marks than the job has seen when it began."""
     for expected, mark in intake.marks:
         if ledger.input(*mark.key) != expected:
             raise AdoptError(

@@ -5,7 +5,8 @@ One regular file at the top of the log directory, under a checksum as the manife
     {"version": 1, "crc32c": "1f2e3d4c", "ledger": {"applications": [["txn:nightly", 20130107], ["query:5a…", 17]]}}
 
 Beside them are ``inputs``, how far the ingest job has read which files (`InputMark`), and
-``digests`` of the input of versions: ``["txn:nightly", 20130107, "9f86…"]``.
+``digests`` of the input of versions: ``["txn:nightly", 20130107, "9f86…"]``. ``open`` has the intakes of jobs whose
+commit a broker decides (`OpenIntake`): ``["4f0c…-812", 1357016400000, "job:4f0c…-812", 0, [mark, …], "9f86…"]``.
 
 An application counts up: ``query:<queryId>`` by Spark's batch ids, ``txn:<txnAppId>`` by ``txnVersion``; a
 ``job:<uuid>`` has the one version 0. A version at or below the recorded one was adopted.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import Fs, write_atomically
@@ -31,17 +32,35 @@ MOST_INPUTS: Final = 100_000
 JOB: Final = "job:"
 
 
+class OpenIntake(NamedTuple):
+    """The files of a job that commits through the directory's broker, since ``begun_ms``. Until it is known whether the
+    job has committed, nothing says whether their ``marks`` count."""
+
+    job: str
+    begun_ms: int
+    application: str
+    version: int
+    marks: tuple[InputMark, ...]
+    digest: str
+
+    @property
+    def topics(self) -> set[str]:
+        return {mark.topic for mark in self.marks}
+
+
 class Ledger:
     """Applications and the last version of each that was adopted, and marks of files, in order of the last time."""
 
-    __slots__ = ("_digests", "_inputs", "_versions")
+    __slots__ = ("_digests", "_inputs", "_open", "_versions")
 
     def __init__(
         self,
         versions: Mapping[str, int] | None = None,
         inputs: Iterable[InputMark] = (),
         digests: Mapping[tuple[str, int], str] | None = None,
+        open_intakes: Iterable[OpenIntake] = (),
     ) -> None:
+        self._open = {intake.job: intake for intake in open_intakes}
         self._versions = dict(versions or {})
         self._inputs = {mark.key: mark for mark in inputs}
         self._digests = dict(digests or {})
@@ -60,6 +79,23 @@ class Ledger:
 
     def input(self, topic: str, path: str) -> InputMark | None:
         return self._inputs.get((topic, path))
+
+    @property
+    def open_intakes(self) -> tuple[OpenIntake, ...]:
+        return tuple(self._open.values())
+
+    def open_for(self, topic: str) -> OpenIntake | None:
+        """An intake into ``topic`` that is open."""
+        return next((intake for intake in self._open.values() if topic in intake.topics), None)
+
+    def begin_intake(self, intake: OpenIntake) -> None:
+        self._open[intake.job] = intake
+
+    def end_intake(self, job: str, *, committed: bool) -> None:
+        """The job has committed, so its marks count; or it never will. Nothing happens if its intake is not open."""
+        intake = self._open.pop(job, None)
+        if intake is not None and committed:
+            self.note_inputs(intake.application, intake.version, intake.marks, intake.digest)
 
     def note_inputs(self, application: str, version: int, marks: Iterable[InputMark], digest: str) -> None:
         """These files were read so far, by this version; the oldest marks and digests go where there are too many."""
@@ -97,6 +133,11 @@ def encode_ledger(ledger: Ledger) -> bytes:
         content["inputs"] = encode_marks(ledger.inputs)
     if ledger.digests:
         content["digests"] = [[*key, digest] for key, digest in ledger.digests.items()]
+    if ledger.open_intakes:
+        content["open"] = [
+            [one.job, one.begun_ms, one.application, one.version, encode_marks(one.marks), one.digest]
+            for one in ledger.open_intakes
+        ]
     return seal("ledger", content)
 
 
@@ -115,7 +156,15 @@ def decode_ledger(data: bytes, file: str | None = None) -> Ledger:
         if not isinstance(entry, list) or [type(one) for one in entry] != [str, int, str]:
             raise CorruptCheckpointError("'digests' is not a list of applications, versions and digests", file=file)
         digests[entry[0], entry[1]] = entry[2]
-    return Ledger(versions, decode_marks(content.get("inputs", []), file), digests)
+    inputs = decode_marks(content.get("inputs", []), file)
+    return Ledger(versions, inputs, digests, [_open_intake(entry, file) for entry in content.get("open", [])])
+
+
+def _open_intake(entry: object, file: str | None) -> OpenIntake:
+    if not isinstance(entry, list) or [type(one) for one in entry] != [str, int, str, int, list, str]:
+        raise CorruptCheckpointError("'open' is not a list of jobs and marks", file=file)
+    job, begun_ms, application, version, marks, digest = entry
+    return OpenIntake(job, begun_ms, application, version, decode_marks(marks, file), digest)
 
 
 def read_ledger(fs: Fs, log_dir: str) -> Ledger:

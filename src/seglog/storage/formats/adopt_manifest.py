@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os.path
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -55,6 +56,13 @@ class Intake(NamedTuple):
 
     marks: tuple[tuple[InputMark | None, InputMark], ...] = ()
     digest: str = ""
+
+
+def intake_from_json(fields: Sequence[Any]) -> Intake:
+    """From JSON, which has lists for tuples."""
+    marks, digest = fields
+    pairs = [(None if before is None else InputMark(*before), InputMark(*after)) for before, after in marks]
+    return Intake(tuple(pairs), digest)
 
 
 def encode_marks(marks: tuple[InputMark, ...]) -> list[list[object]]:

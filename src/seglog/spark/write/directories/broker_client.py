@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Final
 
 from seglog.client.client_config import WRITE, ClientConfig
@@ -19,6 +19,7 @@ from seglog.client.connection import check_answer
 from seglog.client.produce.coordinator import Retries
 from seglog.client.produce.group_mark import GroupMark, MarkValue
 from seglog.client.produce.transaction import Transaction
+from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import (
@@ -26,6 +27,7 @@ from seglog.core.errors import (
     BrokerUnavailableError,
     InvalidConfigError,
     RequestFailedError,
+    SeglogError,
     UnknownTopicError,
 )
 from seglog.core.fs import OsFs
@@ -44,11 +46,11 @@ from seglog.spark.write.brokers.batch_mark import (
     read_mark,
 )
 from seglog.spark.write.brokers.names import SinkNames
-from seglog.spark.write.directories.commit_client import CommitResult, JobStart, TopicTarget
+from seglog.spark.write.directories.commit_client import CommitClient, CommitResult, JobStart, TopicTarget
 from seglog.spark.write.directories.commit_coordinator import JobRequest, check_agrees
 from seglog.spark.write.directories.directory_owner import DirectoryOwner
 from seglog.spark.write.directories.staged_transaction import write_staged
-from seglog.storage.adopt import NO_INTAKE, Intake, StagedPart
+from seglog.storage.adopt import NO_INTAKE, Intake, OpenIntake, StagedPart, read_ledger
 from seglog.storage.directory.adoption import STAGING, remove_quietly
 from seglog.storage.formats.adopt_ledger import JOB
 from seglog.storage.formats.paths import OWN_DIRECTORY
@@ -59,6 +61,9 @@ _TIMEOUT: Final = 900.0
 _QUERY: Final = "query:"
 _TOPIC: Final = 2
 """The resource type of a topic's configuration."""
+_BROKER: Final = 4
+_RETENTION: Final = "offsets.retention.minutes"
+_COMMITTED: Final = MarkValue(1, "")
 _DEFAULT: Final = 5
 """The source of a value that is Kafka's default."""
 
@@ -66,6 +71,21 @@ _DEFAULT: Final = 5
 def running_brokers(directories: Sequence[str]) -> list[DirectoryOwner]:
     """The brokers that have these log directories open; those of this user on this machine."""
     return [owner for directory in directories if (owner := DirectoryOwner(directory)).is_broker()]
+
+
+def commit_client(
+    directories: Sequence[str], options: WriteOptions, *, linger: float
+) -> BrokerCommitClient | CommitClient:
+    """The client for these directories: of the brokers that have them open, or else of a commit coordinator, which
+    opens the only one. `InvalidConfigError` if there are several, and no broker."""
+    if brokers := running_brokers(directories):
+        return BrokerCommitClient(brokers, options)
+    if len(directories) > 1:
+        raise InvalidConfigError(
+            f"path {options.path!r}: several directories can be written to while brokers have them open, and none of "
+            "these is open in a seglog broker of this user on this machine"
+        )
+    return CommitClient(directories[0], linger=linger)
 
 
 class BrokerCommitClient:
@@ -193,35 +213,49 @@ class BrokerCommitClient:
         allow_foreign: bool = False,
         intake: Intake = NO_INTAKE,
     ) -> CommitResult:
-        """Make the staged ``parts`` visible together, in this order, once for (application, version); end the job."""
+        """Make the staged ``parts`` visible together, in this order, once for (application, version); end the job.
+
+        The marks of ``intake`` are in the ledger of the first directory if and only if the job has committed.
+        """
         del allow_foreign
+
+        def write(transaction: Transaction) -> None:
+            if intake != NO_INTAKE:  # the transaction has fenced by now whoever would end the intake
+                self._owners[0].begin_intake(job, application, version, intake)
+                self._witness(job, application).set_in(transaction, _COMMITTED)
+            if parts:
+                self._write(transaction, parts)
+
+        try:
+            if application.startswith(JOB):
+                is_new = bool(parts) or intake != NO_INTAKE
+                if is_new:
+                    self._commit_nameless(application, write)
+            else:
+                is_new = self._commit_named(job, application, version, write)
+        except (SeglogError, OSError):
+            if intake != NO_INTAKE:
+                with suppress(SeglogError):
+                    self._settle(job)
+            raise
         if intake != NO_INTAKE:
-            raise AdoptError(
-                f"a broker has {self.directory} open: marks of files can be written only while it is stopped"
-            )
-        if application.startswith(JOB):
-            self._commit_nameless(application, parts)
-            is_new = True
-        else:
-            is_new = self._commit_named(job, application, version, parts)
+            self._owners[0].end_intake(job, committed=is_new)
         for one in {job, *also}:
             self._remove_job(one)
         return CommitResult(sum(part.records for part in parts) if is_new else 0, already=not is_new)
 
-    def _commit_nameless(self, application: str, parts: Sequence[StagedPart]) -> None:
-        if not parts:
-            return
+    def _commit_nameless(self, application: str, write: Callable[[Transaction], None]) -> None:
         transaction = Transaction(self._cluster, self._names(application).committer)
         transaction.begin()
         try:
-            self._write(transaction, parts)
+            write(transaction)
         except BaseException:
             with suppress(RequestFailedError):
                 transaction.abort()
             raise
         transaction.commit()
 
-    def _commit_named(self, job: str, application: str, version: int, parts: Sequence[StagedPart]) -> bool:
+    def _commit_named(self, job: str, application: str, version: int, write: Callable[[Transaction], None]) -> bool:
         """Whether this commit has decided the version; if not, an earlier one has."""
         last = self._note(application)
         consecutive = application.startswith(_QUERY)
@@ -239,7 +273,7 @@ class BrokerCommitClient:
             generation = generation_for(mark, job)
             return decide(mark, BatchMark(batch=version, job=job, run=job, generation=generation)).to_value()
 
-        chosen = read_mark(self._mark(application).change(choose, lambda transaction: self._write(transaction, parts)))
+        chosen = read_mark(self._mark(application).change(choose, write))
         return chosen is not None and chosen.job == job
 
     def _write(self, transaction: Transaction, parts: Sequence[StagedPart]) -> None:
@@ -264,10 +298,67 @@ class BrokerCommitClient:
         return SinkNames(self._options.prefix, name if application.startswith(_QUERY) else f"{kind}-{name}")
 
     def _mark(self, application: str) -> GroupMark:
-        names, topic = self._names(application), self._options.mark_topic
+        names = self._names(application)
+        return self._group_mark(names.group, names.committer)
+
+    def _group_mark(self, group: str, committer: str) -> GroupMark:
+        topic = self._options.mark_topic
         assert topic is not None
         place = TopicPartition(topic, 0)
-        return GroupMark(self._cluster, names.group, names.committer, place, timeout=self._config.transaction_timeout)
+        return GroupMark(self._cluster, group, committer, place, timeout=self._config.transaction_timeout)
+
+    # Files that a job has read (`seglog.storage.adopt.open_intakes`)
+
+    def settle_intakes(self, topic: str) -> None:
+        """End the intakes of jobs into ``topic`` that have died in their commit, as their transactions have ended.
+
+        Raises `AdoptError` if a job commits files to the topic now, or if it is not known any more whether it did.
+        """
+        for intake in self._open_intakes():
+            if topic not in intake.topics:
+                continue
+            owner = _owner_in(intake.job)
+            if owner not in {None, os.getpid()} and not _ended({owner}):
+                raise AdoptError(f"process {owner} commits files to topic {topic} now: run this job again after it")
+            self._settle(intake.job)
+
+    def _open_intakes(self) -> tuple[OpenIntake, ...]:
+        return read_ledger(self._fs, self.directory).open_intakes
+
+    def _settle(self, job: str) -> None:
+        """Fence the job, and end its intake by its witness, if the intake has begun."""
+        for intake in self._open_intakes():
+            if intake.job != job:
+                continue
+            committed = self._witness(job, intake.application).read_fenced() is not None
+            if not committed:
+                self._check_remembered(intake)
+            self._owners[0].end_intake(job, committed=committed)
+
+    def _witness(self, job: str, application: str) -> GroupMark:
+        """An offset that the job's transaction commits, of a group that no other job has."""
+        names = self._names(application)
+        return self._group_mark(SinkNames(self._options.prefix, f"files-{job}").group, names.committer)
+
+    def _check_remembered(self, intake: OpenIntake) -> None:
+        """`AdoptError` if brokers may have forgotten the job's witness."""
+        node = self._owners[0].node_id
+        asked = {"resource_type": _BROKER, "resource_name": str(node), "configuration_keys": [_RETENTION]}
+        address = self._cluster.metadata(()).brokers[node]
+        (resource,) = self._cluster.ask_at(address, ApiKey.DESCRIBE_CONFIGS, {"resources": [asked]}).results
+        kept = [int(one.value) for one in resource.configs if one.name == _RETENTION and one.value]
+        age = SystemClock().now_ms() - intake.begun_ms
+        if age < min(kept, default=0) * 60_000:
+            return
+        topics, (first, *_) = ", ".join(sorted(intake.topics)), intake.marks
+        problem = (
+            f"job {intake.job} died {age // 3_600_000} hours ago while it committed files to topic {topics}, and after "
+            f"{_RETENTION} brokers forget whether it has committed. Check whether the last records of {first.path} are "
+            "there"
+        )
+        if self._options.fail_on_data_loss:
+            raise AdoptError(f"{problem}; if they are not, go on with failOnDataLoss=false")
+        _log.warning("seglog: %s", problem)
 
     # Staging
 
@@ -285,11 +376,8 @@ class BrokerCommitClient:
     def _remove_orphans(self) -> None:
         """Remove what jobs have staged whose driver has ended."""
         found = {job for staging in self._stagings() for job in self._fs.listdir(staging)}
-        ends = {job: job.rpartition("-")[2] for job in found}
-        owners = {job: int(end) for job, end in ends.items() if end.isdecimal() and int(end)}
-        watch = ProcessWatch()
-        gone = watch.gone(set(owners.values()))
-        watch.close()
+        owners = {job: owner for job in found if (owner := _owner_in(job)) is not None}
+        gone = _ended(set(owners.values()))
         self.abort(*(job for job, owner in owners.items() if owner in gone))
 
     def _stagings(self) -> list[str]:
@@ -300,6 +388,17 @@ class BrokerCommitClient:
             if name.rpartition("-")[2].isdecimal()
         ]
         return [path for path in paths if self._fs.exists(path)]
+
+
+def _owner_in(job: str) -> int | None:
+    """The driver's process, which a job has in its name."""
+    end = job.rpartition("-")[2]
+    return int(end) if end.isdecimal() and int(end) else None
+
+
+def _ended(processes: Collection[int]) -> set[int]:
+    with closing(ProcessWatch()) as watch:
+        return watch.gone(processes)
 
 
 def _newest(mark: BatchMark | None, last: int) -> BatchMark | None:

@@ -192,7 +192,11 @@ def _error(name: str, text: str) -> Exception:
     """A seglog error of its own class; any other error as a `CommitCoordinatorError`."""
     found = getattr(errors, name, None)
     if name == LogDirInUseError.__name__:
-        text += " (a Spark job opens the directory in its own process: close it everywhere else first)"
+        text += (
+            " (a Spark job opens the directory in its own process: close it everywhere else first. If a seglog broker "
+            "has it open, run the job as the broker's user on its machine; if it is another broker, write through it, "
+            "with the option kafka.bootstrap.servers)"
+        )
     if isinstance(found, type) and issubclass(found, CorruptError):
         return found(text)
     if isinstance(found, type) and issubclass(found, SeglogError):

@@ -48,10 +48,11 @@ from seglog.core.fs import Fs, OsFile, OsFs
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.spark.runtime.processes import ProcessWatch
-from seglog.storage.adopt import InputMark, Intake, StagedPart, adopt, collect_orphans, read_ledger, remove_job
+from seglog.storage.adopt import StagedPart, adopt, collect_orphans, read_ledger, remove_job
 from seglog.storage.adopt.job_adoption import log_of
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.owner_socket import listen_for
+from seglog.storage.formats.adopt_manifest import intake_from_json
 
 READY: Final = "ready"
 """A new coordinator writes this to its stdout, or else a line of JSON like an answer's error."""
@@ -273,7 +274,7 @@ class CommitCoordinator:
                 application,
                 version,
                 allow_foreign=allow_foreign,
-                intake=_intake(intake),
+                intake=intake_from_json(intake),
             )
         except BaseException:
             self._spent = self._directory.health.failure is not None
@@ -305,13 +306,6 @@ class CommitCoordinator:
         if not self._collected:
             self._collected = True
             collect_orphans(self._directory, keep=(*self._jobs, job))
-
-
-def _intake(fields: Sequence[Any]) -> Intake:
-    """From JSON, which has lists for tuples."""
-    marks, digest = fields
-    pairs = [(None if before is None else InputMark(*before), InputMark(*after)) for before, after in marks]
-    return Intake(tuple(pairs), digest)
 
 
 def describe(error: Exception) -> list[str]:

@@ -14,6 +14,7 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AdoptError, NotLeaderError, ProducerFencedError, RequestFailedError
 from seglog.storage.adopt.segment_request import SegmentRequest
 from seglog.storage.directory.owner_socket import exchange, socket_path
+from seglog.storage.formats.adopt_manifest import Intake
 
 _RETRIABLE: Final = (MOVED | BUSY | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}) - {
     ErrorCode.NOT_COORDINATOR
@@ -41,6 +42,17 @@ class DirectoryOwner:
     def note(self, application: str) -> int:
         """Note that an application writes through the broker; its last version in the ledger, -1 if none."""
         return int(self._once("note", {"application": application})["last"])
+
+    def begin_intake(self, job: str, application: str, version: int, intake: Intake) -> None:
+        """Note that a job is about to commit files. `AdoptError` if another one has read them meanwhile."""
+        try:
+            self._once("begin_intake", {"job": job, "application": application, "version": version, "intake": intake})
+        except _RefusalError as refusal:
+            raise AdoptError(f"{self.directory}: {refusal}") from None
+
+    def end_intake(self, job: str, *, committed: bool) -> None:
+        """Make the marks of a job's files count, or drop them. May be repeated."""
+        self._once("end_intake", {"job": job, "committed": committed})
 
     def adopt(self, request: SegmentRequest, config: ClientConfig) -> None:
         """Have the leader take over a segment, which need not be committed then. `NotLeaderError` if the broker does
