@@ -25,6 +25,9 @@ _UNKNOWN_SHARE: Final = 32 << 20
 _OPENING: Final = 128 << 10
 """The cost of opening another partition, in bytes that could be read meanwhile."""
 _TASKS_PER_CORE: Final = 4
+_FEW: Final = 32
+"""So many ranges need not share tasks, whatever their size. With more, each task must be worth its start, also if there
+is a core for each."""
 
 
 def select(selection: Selection, available: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -87,10 +90,10 @@ R = TypeVar("R", bound=SizedRange)
 def pack(ranges: Sequence[R], *, max_bytes: int, cores: int | None) -> list[tuple[R, ...]]:
     """Group neighbouring ``ranges`` into tasks, in order, if there are many small ones.
 
-    Up to `_TASKS_PER_CORE` ranges per core each keep a task of their own. A task has at most ``max_bytes``, unless a
-    single range has more.
+    Up to `_TASKS_PER_CORE` ranges per core, and no more than `_FEW`, each keep a task of their own. A task has at most
+    ``max_bytes``, unless a single range has more.
     """
-    if len(ranges) <= _TASKS_PER_CORE * (cores or 2):
+    if len(ranges) <= min(_TASKS_PER_CORE * (cores or 2), _FEW):
         return [(one,) for one in ranges]
     sizes = [one.size for one in ranges]
     cost = sum(sizes) + _OPENING * len(ranges)

@@ -12,20 +12,24 @@ from confluent_kafka import Producer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from seglog.core.errors import DataLossError, RequestFailedError, UnknownTopicError
 from seglog.core.types import TopicPartition as Partition
+from seglog.spark.options.read_options import parse_options
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.brokers.planning import BrokerExtent, plan
 from seglog.spark.read.brokers.task_reader import fetch_targets
 from seglog.spark.read.planning import pack
 from seglog.spark.read.ranges import OffsetRange
+from seglog.spark.read.stream_reader import SeglogStreamReader
 from seglog.testing import Broker, Cluster, TopicFixture
 from tests import golden
 from tests.broker.python_clients import AdminClient
 from tests.cases import case
 from tests.kafka.jars import KafkaVersion
 from tests.spark.logs import make_reader, offsets, rows
+from tests.spark.stream_driver import SCHEMA
 
 COUNT = 2_000
 """Records of topic ``t``, in three partitions."""
@@ -101,9 +105,28 @@ def _keys(options: dict[str, str]) -> dict[str, str]:
 
 def test_small_partitions_share_tasks_and_requests() -> None:
     with Broker({"many": TopicFixture(partitions=300, records=[b"v"] * 900)}) as many:
-        reader = make_reader({"kafka.bootstrap.servers": many.bootstrap, "subscribe": "many", "parallelism": "2"})
-        assert len(list(reader.partitions())) <= 10
-        assert len(offsets(reader)) == 900
+        brokers, directory = {"kafka.bootstrap.servers": many.bootstrap}, {"path": many.data_dir}
+        for source in (brokers, {**directory, "until": "logEnd"}, brokers | directory):
+            chosen = {**source, "subscribe": "many", "startingOffsets": "earliest", "parallelism": "2"}
+            reader = make_reader(chosen)
+            assert len(list(reader.partitions())) <= 10
+            assert len(offsets(reader)) == 900
+            stream = SeglogStreamReader(SCHEMA, parse_options(chosen, stream=True))
+            begin = stream.initialOffset()
+            end = stream.latestOffset(begin, ReadAllAvailable())
+            assert len(stream.partitions(begin, end)) <= 10
+
+
+@pytest.mark.parametrize("cores", ["1", "8", "300", "4000"])
+def test_a_thousand_partitions_with_few_records_are_read_by_fewer_than_fifty_tasks(cores: str) -> None:
+    partitions = [Partition("t", number) for number in range(1000)]
+    extents = [BrokerExtent(topic_partition=one, log_start=0, log_end=3, until=3, topic_id=None) for one in partitions]
+    ranges = dict.fromkeys(partitions, OffsetRange(0, 3))
+    planned = plan(extents, ranges, {}, max_bytes=128 << 20, cores=int(cores))
+    reader = make_reader({"kafka.bootstrap.servers": "none:9", "parallelism": cores})
+    tasks = reader.input_partitions(planned)
+    assert len(tasks) < 50
+    assert [one.topic_partition for task in tasks for one in task.value] == partitions
 
 
 def test_ranges_of_one_partition_in_one_task() -> None:

@@ -202,7 +202,7 @@ def test_packs_small_ranges_in_order_within_the_bounds(sizes: list[int], cores: 
     tasks = pack(ranges, max_bytes=max_bytes, cores=cores)
     assert [one for task in tasks for one in task] == ranges
     assert all(len(task) == 1 or sum(one.pieces[0].end for one in task) <= max_bytes for task in tasks)
-    if len(ranges) <= 4 * (cores or 2):
+    if len(ranges) <= min(4 * (cores or 2), 32):
         assert len(tasks) == len(ranges)
     if cores is not None and sum(sizes) <= max_bytes:
         assert len(tasks) <= max(2 * 4 * cores, 1)
@@ -213,7 +213,14 @@ def test_many_small_partitions_share_as_many_tasks_as_keep_the_cores_busy() -> N
     assert len(pack(ranges, max_bytes=1 << 27, cores=2)) == 8
     assert len(pack(ranges, max_bytes=1 << 27, cores=None)) == 2
     assert len(pack(ranges * 40, max_bytes=1 << 27, cores=2)) == 8
-    assert {len(task) for task in pack(ranges, max_bytes=1 << 27, cores=100)} == {1}
+    assert len(pack(ranges, max_bytes=1 << 27, cores=100)) == 10
+    assert {len(task) for task in pack(ranges[:32], max_bytes=1 << 27, cores=8)} == {1}
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8, 64, 300, 4000, None])
+def test_a_thousand_partitions_with_few_records_are_read_by_fewer_than_fifty_tasks(cores: int | None) -> None:
+    ranges = [_range(number, 70 * (1 + number % 40)) for number in range(1000)]
+    assert len(pack(ranges, max_bytes=1 << 27, cores=cores)) < 50
 
 
 def test_a_segment_that_cannot_have_the_offsets_is_not_opened() -> None:
