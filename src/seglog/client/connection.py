@@ -35,6 +35,8 @@ _GROWTH: Final = 16 << 20
 _MAX_ELEMENTS: Final = 10_000_000
 _FEATURES_FROM: Final = 3
 """The version of ApiVersions that names features."""
+_WORTH_A_CALL: Final = 64 << 10
+"""Bytes of a request that cost more to copy than a further call of the system."""
 _TLS_ALERT: Final = b"\x15\x03"
 """The first bytes of a TLS server's answer to anything but TLS."""
 
@@ -185,8 +187,13 @@ class BrokerConnection:
         if version >= APIS[key].flexible:
             head += b"\0"
         body = write_message(request_class(key, version), contents)
+        head = _SIZE.pack(len(head) + len(body)) + head
         try:
-            self._socket.sendall(_SIZE.pack(len(head) + len(body)) + head + body)
+            if len(body) < _WORTH_A_CALL:
+                self._socket.sendall(head + body)
+            else:
+                self._socket.sendall(head)
+                self._socket.sendall(body)
         except OSError as error:
             raise self._unavailable(key, self._refusal() or error) from error
         self._pending.append(_PendingAnswer(self._number, key, version))

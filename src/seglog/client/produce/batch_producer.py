@@ -127,17 +127,19 @@ class BatchProducer:
         self._names: dict[object, str] = {}
 
     def add(self, partition: TopicPartition, data: Buffer) -> None:
-        """Send one or more whole batches, one after the other in ``data``; returns before they are acknowledged."""
+        """Send one or more whole batches, one after the other in ``data``; returns before they are acknowledged.
+
+        ``data`` must not change afterwards. If it is writable, its batches get base offset 0, as a client sends it.
+        """
         queue = self._queues.setdefault(partition, PartitionQueue())
         now = self._clock.monotonic()
-        with memoryview(data) as view:
-            for batch, records in _batches(view):
-                if len(batch) > self._config.max_request_size and records == 1:
-                    raise RecordTooLargeError(
-                        f"{partition}: a record of {len(batch)} bytes is above max.request.size="
-                        f"{self._config.max_request_size}"
-                    )
-                self._enqueue(queue, batch, records, now)
+        for batch, records in _batches(data):
+            if len(batch) > self._config.max_request_size and records == 1:
+                raise RecordTooLargeError(
+                    f"{partition}: a record of {len(batch)} bytes is above max.request.size="
+                    f"{self._config.max_request_size}"
+                )
+            self._enqueue(queue, batch, records, now)
         self._send()
         while self._held > HELD_BYTES:
             self._wait()
@@ -157,7 +159,7 @@ class BatchProducer:
         self._queues.clear()
         self._held = 0
 
-    def _enqueue(self, queue: PartitionQueue, batch: bytes, records: int, since: float) -> None:
+    def _enqueue(self, queue: PartitionQueue, batch: Buffer, records: int, since: float) -> None:
         queue.add(QueuedBatch(batch, records, since))
         self._held += len(batch)
 
@@ -375,13 +377,17 @@ class BatchProducer:
                 )
 
 
-def _batches(view: memoryview) -> Iterator[tuple[bytes, int]]:
-    """Each batch with base offset 0, as a client sends it, and its number of records."""
+def _batches(data: Buffer) -> Iterator[tuple[memoryview, int]]:
+    """Each batch with base offset 0, and its number of records. Writable data is not copied."""
+    view = memoryview(data)
+    if view.readonly:
+        view = memoryview(bytearray(view))
     position = 0
     while position < len(view):
         header = read_header(view, position)
         end = position + header.size
-        yield _OFFSET.pack(0) + view[position + _OFFSET.size : end], header.records_count
+        _OFFSET.pack_into(view, position, 0)
+        yield view[position:end], header.records_count
         position = end
 
 
