@@ -29,7 +29,7 @@ def epoch_ends(
             by_leader.setdefault(address, []).append(partition)
     found: dict[TopicPartition, dict[int, EpochEnd]] = {}
     for address, partitions in by_leader.items():
-        queues = {partition: sorted(wanted[partition]) for partition in partitions}
+        queues = {partition: sorted(set(wanted[partition])) for partition in partitions}
         try:
             while queues:
                 asked = {partition: epochs.pop() for partition, epochs in queues.items()}
