@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seglog.client.bootstrap import HostPort
-from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import GROUP, ClusterConnections, Coordinator
 from seglog.client.connection import describe_code
-from seglog.core.clock import SystemClock
+from seglog.client.retries import Retries
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import BrokerUnavailableError, RequestFailedError
 from seglog.protocol.apis import ApiKey
@@ -26,37 +25,12 @@ MOVED: Final = frozenset(
 )
 BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
 """The coordinator completes the last transaction. That takes milliseconds."""
-_BUSY_PAUSE: Final = 0.005
-_LONGEST_BUSY_PAUSE: Final = 0.1
-
 Codes = Callable[[Message], set[int]]
 """The error codes of an answer."""
 
 
 def first_code(answer: Message) -> set[int]:
     return {answer.error_code}
-
-
-class Retries:
-    """The pauses between tries, up to ``patience`` seconds in all."""
-
-    def __init__(self, config: ClientConfig, patience: float) -> None:
-        self._clock = SystemClock()
-        self._end = self._clock.monotonic() + patience
-        self._pause = config.retry_backoff
-        self._longest = config.retry_backoff_max
-        self._busy_pause = _BUSY_PAUSE
-
-    def wait(self, problem: str, *, is_busy: bool = False) -> None:
-        """Before the next try. `RequestFailedError` with ``problem`` if there is no time left for one."""
-        seconds = self._busy_pause if is_busy else self._pause
-        if self._clock.monotonic() + seconds > self._end:
-            raise RequestFailedError(problem)
-        self._clock.sleep(seconds)
-        if is_busy:
-            self._busy_pause = min(self._busy_pause * 2, _LONGEST_BUSY_PAUSE)
-        else:
-            self._pause = min(self._pause * 2, self._longest)
 
 
 class CoordinatorRequests:

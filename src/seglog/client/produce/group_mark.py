@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 
 from seglog.client.cluster_connections import GROUP, ClusterConnections
 from seglog.client.connection import describe_code
-from seglog.client.produce.coordinator import CoordinatorRequests, Retries
+from seglog.client.produce.coordinator import CoordinatorRequests
 from seglog.client.produce.transaction import Transaction
+from seglog.client.retries import Retries
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import RequestFailedError
 from seglog.core.types import TopicPartition

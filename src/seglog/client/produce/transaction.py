@@ -14,7 +14,8 @@ from seglog.client.bootstrap import HostPort
 from seglog.client.cluster_connections import GROUP, TRANSACTION, ClusterConnections
 from seglog.client.connection import check_answer, describe_code
 from seglog.client.produce.batch_producer import FENCED, ProducerIdentity
-from seglog.client.produce.coordinator import BUSY, MOVED, CoordinatorRequests, Retries, may_move
+from seglog.client.produce.coordinator import BUSY, MOVED, CoordinatorRequests, may_move
+from seglog.client.retries import Retries, ask_patiently
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import BrokerUnavailableError, InvalidConfigError, ProducerFencedError, RequestFailedError
 from seglog.core.types import NO_PRODUCER_ID, ProducerIdAndEpoch, TopicPartition
@@ -51,8 +52,13 @@ def idempotent_producer(cluster: ClusterConnections) -> ProducerIdentity:
         "producer_id": NO_PRODUCER_ID,
         "producer_epoch": -1,
     }
-    retries = Retries(cluster.config, cluster.config.delivery_timeout)
-    while (answer := cluster.ask_any(ApiKey.INIT_PRODUCER_ID, contents)).error_code in MOVED:
+    patience = cluster.config.delivery_timeout
+    retries = Retries(cluster.config, patience)
+
+    def ask() -> Message:
+        return cluster.ask_any(ApiKey.INIT_PRODUCER_ID, contents)
+
+    while (answer := ask_patiently(cluster.config, patience, ask)).error_code in MOVED:
         retries.wait(f"producer id of an idempotent producer: {describe_code(answer.error_code)}")
     check_answer(answer.error_code, "producer id of an idempotent producer")
     return ProducerIdentity(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
@@ -104,9 +110,17 @@ class Transaction:
                 "lower the one, or raise the other"
             )
         self._check({answer.error_code}, "InitProducerId")
-        implicit = self._cluster.at(self.coordinator).feature(FEATURE) >= IMPLICIT
+        config = self._cluster.config
+        level = ask_patiently(config, config.delivery_timeout, self._feature_level)
         producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
-        self._handle = TransactionHandle(self._id, producer, implicit)
+        self._handle = TransactionHandle(self._id, producer, level >= IMPLICIT)
+
+    def _feature_level(self) -> int:
+        try:
+            return self._cluster.at(self.coordinator).feature(FEATURE)
+        except BrokerUnavailableError:
+            self._cluster.forget(self.coordinator)
+            raise
 
     def join(self, partitions: Collection[TopicPartition]) -> None:
         """Add partitions, before the first batch for them; nothing to do if leaders add them."""

@@ -252,6 +252,20 @@ def test_a_topic_that_does_not_exist_is_named_with_the_broker(broker: Broker) ->
         make_reader(through(broker, subscribe="nowhere")).partitions()
 
 
+def test_a_stream_waits_for_a_broker_that_starts_again(faulty: Broker) -> None:
+    """A batch query fails at once, and so does a stream that begins."""
+    chosen = through(faulty, startingOffsets="earliest")
+    stream = SeglogStreamReader(SCHEMA, parse_options(chosen, stream=True))
+    begin = stream.initialOffset()
+    faulty.lose("Metadata", times=4)
+    assert sum(stream.latestOffset(begin, ReadAllAvailable())["t"].values()) == COUNT
+    faulty.faults.assert_all_fired()
+    faulty.lose("Metadata", times=4)
+    with pytest.raises(RequestFailedError, match="the broker has closed the connection"):
+        make_reader(through(faulty)).partitions()
+    faulty.faults.clear()
+
+
 def test_no_broker_is_named_with_the_reason() -> None:
     reader = make_reader({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
     with pytest.raises(RequestFailedError, match=r"no broker answers at 127\.0\.0\.1:1: Connection refused"):

@@ -13,7 +13,7 @@ from pyspark_seglog import DefaultSource
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
 from seglog.client.produce.transaction import Transaction, TransactionHandle, open_transactions
-from seglog.core.errors import InvalidConfigError, UnknownTopicError
+from seglog.core.errors import BrokerUnavailableError, InvalidConfigError, UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.spark.runtime.broker_connections import close_all
@@ -49,6 +49,17 @@ def test_creating_a_writer_fences_no_producer(broker: Broker, monkeypatch: pytes
     assert isinstance(source(broker).streamWriter(SCHEMA, overwrite=False), BrokerStreamWriter)
     assert isinstance(source(broker).writer(SCHEMA, overwrite=False), BrokerWriter)
     assert asked == {ApiKey.METADATA}
+
+
+def test_a_stream_waits_for_a_broker_that_starts_again(broker: Broker) -> None:
+    """Its writer is made for each micro-batch. A batch job fails at once."""
+    broker.lose("Metadata", times=4)
+    assert isinstance(source(broker).streamWriter(SCHEMA, overwrite=False), BrokerStreamWriter)
+    broker.faults.assert_all_fired()
+    broker.lose("Metadata", times=4)
+    with pytest.raises(BrokerUnavailableError, match="the broker has closed the connection"):
+        source(broker).writer(SCHEMA, overwrite=False)
+    broker.faults.clear()
 
 
 def test_a_writer_can_be_sent_to_workers(broker: Broker) -> None:

@@ -10,6 +10,7 @@ from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
 from seglog.client.group_offsets import commit_offsets
 from seglog.client.leader_offsets import EARLIEST, LATEST, list_offsets
+from seglog.client.retries import ask_patiently
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError, RequestFailedError, UnknownTopicError
 from seglog.core.types import TopicPartition
@@ -39,9 +40,13 @@ class BrokerSource:
     def survey(
         self, *, until: str | None = None, only: Sequence[TopicPartition] | None = None, may_be_away: bool = False
     ) -> Survey[BrokerExtent]:
-        """``until`` and ``may_be_away`` change nothing: a broker hands out only what is committed, and a partition
-        without a leader is waited for."""
-        del until, may_be_away
+        """``until`` changes nothing: a broker hands out only what is committed. A partition without a leader is waited
+        for, and if brokers ``may_be_away``, so is a broker, for ``request.timeout.ms``."""
+        del until
+        patience = self._config.timeout if may_be_away else 0
+        return ask_patiently(self._config, patience, lambda: self._survey(only))
+
+    def _survey(self, only: Sequence[TopicPartition] | None) -> Survey[BrokerExtent]:
         options = self._options
         selection = options.selection if only is None else Assign(partitions=tuple(only))
         match selection:

@@ -13,7 +13,6 @@ from typing import Final
 
 from seglog.client.bootstrap import HostPort
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.client.produce.coordinator import Retries
 from seglog.client.produce.group_mark import MarkValue
 from seglog.client.produce.transaction import (
     TransactionHandle,
@@ -21,6 +20,7 @@ from seglog.client.produce.transaction import (
     endangered_transactions,
     open_transactions,
 )
+from seglog.client.retries import Retries
 from seglog.core.clock import SystemClock
 from seglog.core.errors import ProducerFencedError, RequestFailedError
 from seglog.spark.options.write_options import BrokerOptions

@@ -48,7 +48,10 @@ class _BrokerSink:
         self._brokers = frame.options.brokers
         self._job = uuid.uuid4().hex
         topics = {frame.options.topic, self._brokers.mark_topic if self._brokers.exactly_once else None}
-        topic_partitions(connections(self._brokers.client), sorted(name for name in topics if name is not None))
+        named = sorted(name for name in topics if name is not None)
+        # Spark makes the writer of a stream for each micro-batch, which must survive a broker that starts again.
+        patience = self._brokers.client.delivery_timeout if stream else 0
+        topic_partitions(connections(self._brokers.client), named, patience=patience)
 
     @property
     def _options(self) -> WriteOptions:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import describe_code
 from seglog.client.produce.batch_producer import BatchProducer
+from seglog.client.retries import ask_patiently
 from seglog.core.clock import Clock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import RequestFailedError, UnknownTopicError
@@ -24,10 +25,13 @@ _AT_ONCE: Final = 1 << 20
 """Bytes of rows that are encoded before they are sent: the broker writes them while the next are encoded."""
 
 
-def topic_partitions(cluster: ClusterConnections, topics: Sequence[str]) -> dict[str, int]:
-    """The number of partitions of each topic. `UnknownTopicError` names one that does not exist."""
+def topic_partitions(cluster: ClusterConnections, topics: Sequence[str], *, patience: float) -> dict[str, int]:
+    """The number of partitions of each topic. `UnknownTopicError` names one that does not exist.
+
+    While no broker can be reached, it is asked for again, up to ``patience`` seconds.
+    """
     found = {}
-    for name, topic in cluster.metadata(topics).topics.items():
+    for name, topic in ask_patiently(cluster.config, patience, lambda: cluster.metadata(topics)).topics.items():
         where = ",".join(map(str, cluster.config.bootstrap))
         if topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
             raise UnknownTopicError(f"{where}: there is no topic {name!r}: create it first")
@@ -57,7 +61,7 @@ class BrokerTaskWriter:
         self._sequences: dict[TopicPartition, int] = {}
         self._groups = RowGroups(
             options.topic,
-            lambda topics: topic_partitions(cluster, topics),
+            lambda topics: topic_partitions(cluster, topics, patience=brokers.client.delivery_timeout),
             batch_size=self._most,
             buffer_bytes=options.buffer_bytes,
             rng=rng,

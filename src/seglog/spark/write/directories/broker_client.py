@@ -16,9 +16,9 @@ from typing import Final
 from seglog.client.client_config import WRITE, ClientConfig
 from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
 from seglog.client.connection import check_answer
-from seglog.client.produce.coordinator import Retries
 from seglog.client.produce.group_mark import GroupMark, MarkValue
 from seglog.client.produce.transaction import Transaction
+from seglog.client.retries import Retries
 from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
 from seglog.core.error_codes import ErrorCode

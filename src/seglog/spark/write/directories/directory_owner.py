@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from seglog.client.client_config import ClientConfig
 from seglog.client.produce.batch_producer import FENCED
-from seglog.client.produce.coordinator import BUSY, MOVED, Retries
+from seglog.client.produce.coordinator import BUSY, MOVED
+from seglog.client.retries import Retries
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AdoptError, NotLeaderError, ProducerFencedError, RequestFailedError
 from seglog.storage.adopt.segment_request import SegmentRequest
