@@ -66,6 +66,8 @@ BROKER_STEPS: Final = (
 )
 """Of a stream whose sink writes through a broker."""
 TO_THE_END: Final = "none"
+NEVER: Final = "never"
+"""The driver goes on."""
 ANY: Final = "any"
 """The driver is killed from outside."""
 _LONGEST_COMMIT: Final = 0.03
