@@ -201,8 +201,8 @@ OPTIONS: Final = OptionTable(
     Option("parallelism", text.number(), "a number",
            "How many tasks run at once. Large partitions are split to use that many cores; if there are more than four "
            "partitions per core, or more than 32, small ones share a task. seglog sees `--conf`, `--master`, "
-           "`--num-executors` and similar flags, but not `spark-defaults.conf`; if the number is only set there, it plans "
-           "tasks of 32 MiB.",
+           "`--num-executors` and similar flags, but not `spark-defaults.conf`; if the number is only set there, it "
+           "plans tasks of 32 MiB.",
            default_text="from the driver's command line"),
     Option("includeHeaders", text.boolean, _TRUE_FALSE,
            "Add the column `headers`.", default=False),
