@@ -19,6 +19,11 @@ from tests.interop.test_connector_sink import ROWS
 pytestmark = pytest.mark.xdist_group("connector")
 
 _numbers: Final = count()
+_AROUND: Final = (
+    "kafka", "directory", "brokers", "both", "kafka", "brokers", "kafka", "both", "directory", "both", "brokers",
+    "directory", "kafka",
+)  # fmt: skip
+"""Each of the four sources follows each other one."""
 _MULTI: Final = {"subscribe": "multi", "startingOffsets": "earliest"}
 
 
@@ -113,6 +118,17 @@ def test_stream_follows_growth_and_deletions_of_its_topic(ours: World, topic: st
         row for batch in ours.run("kafka", {**chosen, "failOnDataLoss": "false"}, tmp_path) for row in batch.records
     ]
     assert records == [(topic, 0, at) for at in range(18, 21)]
+
+
+def test_a_checkpoint_goes_around(ours: World, topic: str, tmp_path: Path) -> None:
+    """Each source continues after each other one. What it does not see in the files yet, the next one reads."""
+    chosen = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
+    found: list[Row] = []
+    for source in (*_AROUND, "both"):
+        found += [row for batch in ours.run(source, chosen, tmp_path) for row in batch.records]
+        ours.produce(topic, 4)
+    found += [row for batch in ours.run("brokers", chosen, tmp_path) for row in batch.records]
+    assert found == [(topic, 0, at) for at in range(10 + 4 * (len(_AROUND) + 1))]
 
 
 def test_the_sink(world: World, ours: World) -> None:
