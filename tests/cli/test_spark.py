@@ -8,6 +8,7 @@ from pathlib import Path
 
 from seglog.cli.main import SPARK_COMMANDS
 from tests.cli.run import Run, seglog_command
+from tests.spark.killed_stream import INTERPRETED, SHORT_LIVED
 from tests.storage.offline.verify.verified import flip, make_dir
 
 
@@ -73,5 +74,7 @@ def test_runs_a_job_in_its_own_process(tmp_path: Path) -> None:
     log = make_dir(tmp_path / "logs", size=20_000) / f"{0:020d}.log"
     log.write_bytes(flip(log.read_bytes(), 5000, 1))
     engines = seglog_command("verify", tmp_path / "logs")
-    ours = seglog_command("spark", "verify", tmp_path / "logs", "--master", "local[2]")
+    quick = {**INTERPRETED, "spark.driver.extraJavaOptions": SHORT_LIVED}
+    settings = [word for name, value in quick.items() for word in ("--conf", f"{name}={value}")]
+    ours = seglog_command("spark", "verify", tmp_path / "logs", "--master", "local[2]", *settings)
     assert (ours.code, ours.text, ours.err) == (1, engines.text, "")
