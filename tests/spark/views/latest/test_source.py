@@ -64,7 +64,8 @@ def test_kafkas_directories_have_what_its_consumer_has_in_a_dictionary(tmp_path:
             continue
         wanted = by_dictionary(records)
         assert latest_in(golden.log_dir(root), **chosen) == wanted
-        assert latest_in(golden.log_dir(root), **chosen, maxMemoryPerTask="1k") == wanted
+        if isolation == "read_committed":  # which records there are does not change how they are spilled
+            assert latest_in(golden.log_dir(root), **chosen, maxMemoryPerTask="1k") == wanted
         compacted += "compacted" in name and bool(wanted)
         case()
     assert compacted
@@ -125,7 +126,9 @@ def test_as_of_every_offset_the_answer_is_that_before_compaction_or_an_error(tmp
     assert 0 < log.point < log.active < log.end
     for until in {*range(0, log.end, 3), log.point, log.point - 1, log.active, log.end}:
         if until >= log.point:
-            assert log.read(until, maxMemoryPerTask=log.rng.choice(("700", "128m"))) == log.wanted(until)
+            # Rows are spilled one by one, by the dozen, or not at all.
+            memory = log.rng.choices(("700", "4k", "128m"), (1, 2, 7))[0]
+            assert log.read(until, maxMemoryPerTask=memory) == log.wanted(until)
         else:
             match = rf"newest values of t-0 as of offset {until} may be gone: .* is compacted up to offset {log.point}$"
             with pytest.raises(OffsetOutOfRangeError, match=match):
