@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -65,6 +65,7 @@ def test_every_topic_of_a_golden_directory_has_the_rows_of_its_files(tmp_path: P
         assert len(found) > 100
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(
     bounds=st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted),
     options=st.fixed_dictionaries(
