@@ -7,16 +7,22 @@ any failure, and from nothing: if the directory is deleted, the next run makes i
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import TimestamptzType
+from pyiceberg.utils.datetime import micros_to_timestamptz
 
 from seglog.core.clock import Clock
+from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import FileStore
-from seglog.records.columns import SCHEMA
+from seglog.table.column_types import arrow_schema, iceberg_schema
+from seglog.table.evolution import Widening, changes
 from seglog.table.layout import DELTA_LOG, local_path
 from seglog.table.log_table import LogTable
 
@@ -30,6 +36,39 @@ _CONFIGURATION: Final = {
 }
 
 
+def check_columns(table: LogTable, columns: pa.Schema) -> None:
+    """Raise `InvalidConfigError` if a Delta log cannot show the table once it has ``columns``, too.
+
+    Delta has no type for a time of day. To read older files with narrower types, it needs a feature that deltalake does
+    not write.
+    """
+    current = table.iceberg.schema()
+    for older, newer in (*((one, table.form.schema) for one in table.iceberg.schemas().values()), (current, columns)):
+        for change in changes(older, newer):
+            if isinstance(change, Widening):
+                raise InvalidConfigError(
+                    f"the field {'.'.join(change.path)} has become {change.type}: a Delta log cannot show types that "
+                    "were widened. Build another table, or delete its directory _delta_log and do without"
+                )
+    for field in (*arrow_schema(current), *columns):
+        if (time := _time_of_day(field.type, field.name)) is not None:
+            raise InvalidConfigError(f"the field {time} is a time of day: Delta has no such type")
+
+
+def _time_of_day(kind: pa.DataType, where: str) -> str | None:
+    """The first field that is one."""
+    if kind in (pa.time64("us"), pa.time64("ns")):
+        return where
+    inner: list[pa.Field] = []
+    if isinstance(kind, pa.StructType):
+        inner = list(kind)
+    elif isinstance(kind, pa.ListType):
+        inner = [kind.value_field]
+    elif isinstance(kind, pa.MapType):
+        inner = [kind.key_field, kind.item_field]
+    return next((found for one in inner if (found := _time_of_day(one.type, f"{where}.{one.name}"))), None)
+
+
 def follow(fs: FileStore, table: LogTable, clock: Clock) -> bool:
     """Bring the Delta log, which is made if need be, to the current snapshot; whether it had to change.
 
@@ -38,12 +77,15 @@ def follow(fs: FileStore, table: LogTable, clock: Clock) -> bool:
     current = table.iceberg.current_snapshot()
     if current is None:
         return False
+    columns = table.form.schema
     if fs.exists(os.path.join(table.path.data, DELTA_LOG)):
         delta = DeltaTable(table.path.data)
     else:
         delta = DeltaTable.create(
-            table.path.data, SCHEMA, name=table.path.name, configuration=_CONFIGURATION, mode="error"
+            table.path.data, columns, name=table.path.name, configuration=_CONFIGURATION, mode="error"
         )
+    if changes(iceberg_schema(pa.schema(delta.schema().to_arrow())), columns):
+        delta.alter.add_columns(list(Schema.from_arrow(columns).fields))
     application, number = f"seglog:{table.iceberg.metadata.table_uuid}", current.sequence_number or 0
     if delta.transaction_version(application) == number:
         return False
@@ -55,17 +97,29 @@ def follow(fs: FileStore, table: LogTable, clock: Clock) -> bool:
     )
     now = clock.now_ms()
     actions: list[AddAction | RemoveAction] = [
-        *(_added(name, live[name], now, is_other) for name in added),
+        *(_added(name, live[name], now, is_other, table.form.ids["timestamp"]) for name in added),
         *(RemoveAction(name, is_other, now, partition_values={}) for name in removed),
     ]
     properties = CommitProperties(app_transactions=[Transaction(application, number)])
-    delta.create_write_transaction(actions, "append", SCHEMA, commit_properties=properties)
+    delta.create_write_transaction(actions, "append", columns, commit_properties=properties)
     return True
 
 
-def _added(name: str, file: DataFile, now_ms: int, is_other: bool) -> AddAction:
+def _added(name: str, file: DataFile, now_ms: int, is_other: bool, timestamp_id: int) -> AddAction:
     """``is_other``: these are other records than before, and not the same ones in other files."""
-    return AddAction(name, file.file_size_in_bytes, {}, now_ms, is_other, f'{{"numRecords":{file.record_count}}}')
+    statistics = {"numRecords": file.record_count, **_times(file, timestamp_id)}
+    return AddAction(name, file.file_size_in_bytes, {}, now_ms, is_other, json.dumps(statistics))
+
+
+def _times(file: DataFile, timestamp_id: int) -> dict[str, Any]:
+    """The statistics by which a reader skips files of other times. Ours are whole milliseconds, as Delta's are."""
+    bounds = [(one or {}).get(timestamp_id) for one in (file.lower_bounds, file.upper_bounds)]
+    if None in bounds:
+        return {}
+    lower, upper = (micros_to_timestamptz(int(from_bytes(TimestamptzType(), one))) for one in bounds if one is not None)
+    texts = [{"timestamp": one.isoformat(timespec="milliseconds").replace("+00:00", "Z")} for one in (lower, upper)]
+    nulls = (file.null_value_counts or {}).get(timestamp_id, 0)
+    return {"minValues": texts[0], "maxValues": texts[1], "nullCount": {"timestamp": nulls}}
 
 
 def _known_files(delta: DeltaTable) -> dict[str, int]:

@@ -24,21 +24,16 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.schema import Schema
+from pyiceberg.partitioning import (
+    PARTITION_FIELD_ID_START,
+    UNPARTITIONED_PARTITION_SPEC,
+    PartitionField,
+    PartitionSpec,
+)
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ExpireSnapshots
-from pyiceberg.types import (
-    BinaryType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
+from pyiceberg.transforms import DayTransform
 
 from seglog.core.errors import (
     CorruptCheckpointError,
@@ -49,7 +44,10 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import FileStore, Fs, OsFs, make_directories
 from seglog.core.lru import Lru
+from seglog.records.columns import SCHEMA
 from seglog.table.catalogs import OWN_CATALOG, CatalogOptions, catalog_errors, open_catalog
+from seglog.table.column_types import arrow_schema, iceberg_schema, leaves
+from seglog.table.evolution import Addition, changes
 from seglog.table.key_buckets import KEY_BUCKETS, BucketFile, KeyedFacts, bucket_spec, described_file, facts_in
 from seglog.table.layout import (
     LOCK,
@@ -61,8 +59,16 @@ from seglog.table.layout import (
     table_path,
 )
 from seglog.table.object_store import ObjectStore
+from seglog.table.pinned_formats import (
+    FORMATS,
+    PinnedFormats,
+    check_same_formats,
+    decode_formats,
+    encode_formats,
+)
 from seglog.table.positions import Positions, changes_as_text, decode_positions, encode_positions
-from seglog.table.record_files import COLUMNS, FileForm
+from seglog.table.record_files import FileForm
+from seglog.table.time_range import ALL_TIME, TimeRange, files_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,23 +88,8 @@ POSITIONS: Final = "seglog.positions"
 CHANGED: Final = "seglog.changed"
 BLOOM: Final = "seglog.bloom"
 """A property of the table: columns that have Bloom filters in new files, separated by commas."""
-_ICEBERG_SCHEMA: Final = Schema(
-    NestedField(1, "key", BinaryType()),
-    NestedField(2, "value", BinaryType()),
-    NestedField(3, "topic", StringType()),
-    NestedField(4, "partition", IntegerType()),
-    NestedField(5, "offset", LongType()),
-    NestedField(6, "timestamp", TimestamptzType()),
-    NestedField(7, "timestampType", IntegerType()),
-    NestedField(
-        8,
-        "headers",
-        ListType(
-            9,
-            StructType(NestedField(10, "key", StringType()), NestedField(11, "value", BinaryType())),
-            element_required=False,
-        ),
-    ),
+_DAYS: Final = PartitionSpec(
+    PartitionField(SCHEMA.get_field_index("timestamp") + 1, PARTITION_FIELD_ID_START, DayTransform(), "timestamp_day")
 )
 _PROPERTIES: Final = {
     "commit.retry.num-retries": "0",  # pyiceberg's retry would add the files of a job that lost a second time
@@ -164,18 +155,26 @@ class LogTable:
         cls,
         path: str | os.PathLike[str],
         *,
+        columns: pa.Schema = SCHEMA,
+        formats: PinnedFormats | None = None,
+        by_day: bool = False,
+        key_buckets: int | None = None,
         fs: Fs | None = None,
         catalog: CatalogOptions = OWN_CATALOG,
-        key_buckets: int | None = None,
     ) -> LogTable:
         """The table at ``path``, which is created, with its warehouse, if it does not exist.
 
-        With ``key_buckets`` it is created as a keyed table. One that exists keeps its kind: see `key_buckets`.
+        ``columns`` and ``formats`` are those of a new table; with ``by_day`` its files have records of one day each,
+        and with ``key_buckets`` it is a keyed table. A table that exists keeps its kind.
+        Raises `InvalidConfigError` for a type that Iceberg lacks.
         """
+        schema = iceberg_schema(columns)
         fs, where = fs or OsFs(), table_path(path)
-        spec, properties = UNPARTITIONED_PARTITION_SPEC, _PROPERTIES
+        spec, properties = _DAYS if by_day else UNPARTITIONED_PARTITION_SPEC, dict(_PROPERTIES)
         if key_buckets is not None:
-            spec, properties = bucket_spec(key_buckets), _PROPERTIES | {KEY_BUCKETS: str(key_buckets)}
+            spec, properties[KEY_BUCKETS] = bucket_spec(key_buckets), str(key_buckets)
+        if formats is not None:
+            properties[FORMATS] = encode_formats(formats)
         if where.is_local:
             for directory in (where.data, where.metadata, where.own):
                 make_directories(fs, directory)
@@ -189,7 +188,7 @@ class LogTable:
                 try:
                     table = opened.create_table(
                         where.identifier,
-                        _ICEBERG_SCHEMA,
+                        schema,
                         location=where.location,
                         partition_spec=spec,
                         properties=properties,
@@ -219,10 +218,15 @@ class LogTable:
     @property
     def form(self) -> FileForm:
         """The form of its files."""
-        schema = self._table.schema()
-        ids = {schema.find_column_name(number) or "": number for number in schema.field_ids}
         bloom = self._table.properties.get(BLOOM, "")
-        return FileForm(ids, tuple(bloom.split(",")) if bloom else ())
+        is_by_day = any(isinstance(one.transform, DayTransform) for one in self._table.spec().fields)
+        return FileForm(arrow_schema(self._table.schema()), tuple(bloom.split(",")) if bloom else (), is_by_day)
+
+    @property
+    def formats(self) -> PinnedFormats | None:
+        """How keys and values are decoded; None if they are bytes."""
+        text = self._table.properties.get(FORMATS)
+        return None if text is None else decode_formats(text)
 
     @property
     def key_buckets(self) -> int | None:
@@ -235,9 +239,10 @@ class LogTable:
         with catalog_errors(self._options):
             self._table.refresh()
 
-    def snapshot(self, number: int | None = None) -> TableSnapshot | None:
+    def snapshot(self, number: int | None = None, times: TimeRange = ALL_TIME) -> TableSnapshot | None:
         """The current snapshot as it was read last, or the one with that id; None before the first commit.
 
+        ``times``: only with the files that can have records of these times.
         Raises `UnknownTableError` for a snapshot that is not kept.
         """
         current = self._table.current_snapshot() if number is None else self._table.snapshot_by_id(number)
@@ -245,7 +250,7 @@ class LogTable:
             if number is not None:
                 raise UnknownTableError(f"the table {self.path.root} has no snapshot {number} now")
             return None
-        files = list(self._live_files(current))
+        files = files_within(list(self._live_files(current)), self.form.ids["timestamp"], times)
         return TableSnapshot(
             id=current.snapshot_id,
             timestamp_ms=current.timestamp_ms,
@@ -333,14 +338,34 @@ class LogTable:
 
     def set_bloom(self, columns: Sequence[str]) -> None:
         """Let files that are written from now on have Bloom filters of these columns. Raises `InvalidConfigError`."""
+        can_have = [path for field in self.form.schema for path in leaves(field.type, field.name)]
         for name in columns:
-            if name not in COLUMNS or name == "headers":
-                raise InvalidConfigError(f"no Bloom filter of {name!r}: there are {', '.join(COLUMNS[:-1])}")
+            if name not in can_have:
+                raise InvalidConfigError(f"no Bloom filter of {name!r}: there are {', '.join(can_have)}")
         if columns and "bloom_filter_options" not in signature(ParquetWriter).parameters:
             raise InvalidConfigError(f"pyarrow {version('pyarrow')} writes no Bloom filters: install a later one")
         if tuple(columns) != self.form.bloom:
             with self._committing() as transaction:
                 transaction.set_properties({BLOOM: ",".join(columns)})
+
+    def evolve(self, columns: pa.Schema, formats: PinnedFormats | None) -> None:
+        """Let files that are written from now on have ``columns``, whose keys and values are decoded by ``formats``.
+
+        Raises `InvalidConfigError`, and changes nothing, if the table cannot have them beside those of its files.
+        """
+        check_same_formats(self.formats, formats)
+        found = changes(self._table.schema(), columns)
+        if not found and formats == self.formats:
+            return
+        with self._committing() as transaction:
+            with transaction.update_schema() as update:
+                for change in found:
+                    if isinstance(change, Addition):
+                        update.add_column(change.path, change.type)
+                    else:
+                        update.update_column(change.path, field_type=change.type)
+            if formats is not None:
+                transaction.set_properties({FORMATS: encode_formats(formats)})
 
     def append(self, files: Sequence[str], positions: Positions, starts: Mapping[int, int]) -> None:
         """Commit new ``files`` and the ``positions`` that they lead to. ``starts``: where each changed partition began.

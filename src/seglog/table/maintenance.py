@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from seglog.core.clock import Clock
 from seglog.core.fs import FileStore, write_atomically
+from seglog.table.column_types import conform
 from seglog.table.layout import DATA, METADATA, UNNAMED
 from seglog.table.log_table import LogTable
-from seglog.table.record_files import COLUMNS, SUFFIX, write_records
+from seglog.table.record_files import SUFFIX, write_records
 from seglog.table.small_files import choose
 
 if TYPE_CHECKING:
@@ -60,13 +61,21 @@ def maintain(fs: FileStore, table: LogTable, clock: Clock) -> Maintenance:
 def rewrite_small_files(fs: FileStore, table: LogTable) -> int:
     """Rewrite each group that `choose` finds, in a commit of its own. The number of files that were replaced."""
     replaced = 0
-    for group in choose(sorted(table.data_files(), key=lambda one: one.file_path)):
+    for group in _groups(table):
         old = _within_memory(table, group)
         if len(old) > 1:
             written = write_records(fs, table.path.data, _merged(table, old), table.form)
             table.replace(old, [] if written is None else [written.path])
             replaced += len(old)
     return replaced
+
+
+def _groups(table: LogTable) -> list[list[DataFile]]:
+    """The files that become one, of one day each if the table is partitioned."""
+    days: dict[str, list[DataFile]] = {}
+    for one in sorted(table.data_files(), key=lambda one: one.file_path):
+        days.setdefault(repr(one.partition), []).append(one)
+    return [group for day in sorted(days) for group in choose(days[day])]
 
 
 def _within_memory(table: LogTable, group: Sequence[DataFile]) -> list[DataFile]:
@@ -83,7 +92,8 @@ def _within_memory(table: LogTable, group: Sequence[DataFile]) -> list[DataFile]
 
 
 def _merged(table: LogTable, files: Sequence[DataFile]) -> list[pa.RecordBatch]:
-    tables = [pq.read_table(table.read(one), columns=list(COLUMNS)) for one in files]
+    columns = table.form.schema
+    tables = [conform(pq.read_table(table.read(one)), columns) for one in files]
     rows = pa.concat_tables(tables).sort_by([("partition", "ascending"), ("offset", "ascending")])
     return rows.to_batches(_BATCH_ROWS)
 

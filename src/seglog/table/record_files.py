@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from seglog.core.file_sink import FileSink
 from seglog.core.fs import FileStore
-from seglog.records.columns import SCHEMA
+from seglog.records.columns import FIELDS
+from seglog.table.column_types import FIELD_ID, conform, leaves
 
-COLUMNS: Final = tuple(SCHEMA.names)
 COMPRESSION: Final = "zstd"
 SUFFIX: Final = ".parquet"
 ROW_GROUP_BYTES: Final = 64 << 20
@@ -24,16 +24,28 @@ _REPEATED: Final = ("topic", "partition", "timestampType")
 """Columns that a dictionary makes small. Others are written faster without one, and zstd finds what they repeat."""
 
 FieldIds = Mapping[str, int]
-"""Iceberg's number of each field, by its path: ``headers.element.key``."""
+"""Iceberg's number of each column, by its name."""
 FALSE_POSITIVES: Final = 0.01
 """Of a Bloom filter, which then has ten bits for each record of a row group."""
 
 
 class FileForm(NamedTuple):
-    """The form that all files of a table share: field ids, and the columns that have Bloom filters."""
+    """What new files of a table have in common: columns with Iceberg's field ids, those with Bloom filters,
+    and whether a file has records of one day only."""
 
-    ids: FieldIds
+    schema: pa.Schema
     bloom: tuple[str, ...] = ()
+    by_day: bool = False
+
+    @property
+    def ids(self) -> FieldIds:
+        return {field.name: int(field.metadata[FIELD_ID.encode()]) for field in self.schema}
+
+    @property
+    def dictionaries(self) -> list[str]:
+        """The columns and fields that a dictionary makes small: values with types repeat."""
+        typed = (field for field in self.schema if field.name not in FIELDS or field.type != FIELDS[field.name].type)
+        return [*_REPEATED, *(path for field in typed for path in leaves(field.type, field.name))]
 
 
 class WrittenFile(NamedTuple):
@@ -42,20 +54,6 @@ class WrittenFile(NamedTuple):
     path: str
     records: int
     size: int
-
-
-def file_schema(ids: FieldIds) -> pa.Schema:
-    """The columns of `SCHEMA`, with Iceberg's field ids."""
-    return pa.schema([_numbered(field, field.name, ids) for field in SCHEMA])
-
-
-def _numbered(field: pa.Field, path: str, ids: FieldIds) -> pa.Field:
-    kind = field.type
-    if isinstance(kind, pa.ListType):
-        kind = pa.list_(_numbered(kind.value_field, f"{path}.element", ids))
-    elif isinstance(kind, pa.StructType):
-        kind = pa.struct([_numbered(one, f"{path}.{one.name}", ids) for one in kind])
-    return pa.field(field.name, kind, nullable=True, metadata={"PARQUET:field_id": str(ids[path])})
 
 
 def write_records(
@@ -86,20 +84,21 @@ class _RecordFile:
         self._form = form
         self._sink = FileSink(fs, path)
         self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[pa.RecordBatch] = []
+        self._waiting: list[pa.Table] = []
         self._rows = self._bytes = self._records = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._waiting.append(batch)
-        self._rows += batch.num_rows
-        self._bytes += batch.nbytes
+        rows = conform(pa.Table.from_batches([batch]), self._form.schema)
+        self._waiting.append(rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
         if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._waiting:
             self._writer = self._writer or self._begin(self._rows)
-            self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=self._rows)
         self._records += self._rows
         self._waiting = []
         self._rows = self._bytes = 0
@@ -109,9 +108,9 @@ class _RecordFile:
         filters = {name: {"ndv": rows, "fpp": FALSE_POSITIVES} for name in self._form.bloom}
         return pq.ParquetWriter(
             self._sink,
-            file_schema(self._form.ids),
+            self._form.schema,
             compression=COMPRESSION,
-            use_dictionary=list(_REPEATED),
+            use_dictionary=self._form.dictionaries,
             write_page_index=True,
             store_schema=False,
             **({"bloom_filter_options": filters} if filters else {}),

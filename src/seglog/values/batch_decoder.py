@@ -44,6 +44,12 @@ class BatchDecoder:
         self._dead_letters = dead_letters
         self._bad = 0
         self._first = ""
+        self._undecodable = 0
+
+    @property
+    def undecodable(self) -> int:
+        """How many keys and values could not be decoded so far."""
+        return self._undecodable
 
     @property
     def extra_columns(self) -> list[str]:
@@ -85,6 +91,7 @@ class BatchDecoder:
             raise UndecodableValueError(text)
         self._first = self._first or text
         self._bad += len(reasons)
+        self._undecodable += len(reasons)
         if self._dead_letters is not None:
             self._dead_letters.add(batch, column, reasons)
 

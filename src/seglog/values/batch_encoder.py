@@ -44,7 +44,7 @@ def _resolve(column: ColumnFormat, options: ValueOptions, topic: str | None, fs:
         assert column.schema is not None
         if column.schema_id is not None:
             raise InvalidConfigError(f"option {column.column}SchemaId needs schema.registry.url")
-        schema = read_schema(fs, column.kind, column.schema, f"{column.column}Schema")
+        schema = read_schema(fs, column)
         if column.framing != PLAIN:
             raise InvalidConfigError(f"option {column.column}Framing is {column.framing!r}: set schema.registry.url")
         return _checked(ReaderSchema(column, schema)), None
@@ -69,7 +69,7 @@ def _with_subject(
     if column.schema is None:
         latest = registry.latest(subject)
         return _checked(ReaderSchema(column, latest.schema)), latest.schema_id
-    schema = read_schema(fs, column.kind, column.schema, f"{column.column}Schema")
+    schema = read_schema(fs, column)
     reader = _checked(ReaderSchema(column, schema))
     if schema.references:
         raise InvalidConfigError(

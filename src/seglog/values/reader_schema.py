@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from seglog.core.errors import InvalidConfigError
@@ -77,7 +77,7 @@ def make_format(reader: ReaderSchema) -> ValueFormat:
 
 def _schema_of(column: ColumnFormat, options: ValueOptions, topics: Callable[[], Iterable[str]], fs: Fs) -> SchemaText:
     if column.schema is not None:
-        return read_schema(fs, column.kind, column.schema, f"{column.column}Schema")
+        return read_schema(fs, column)
     assert options.registry is not None
     registry = registry_of(options.registry)
     if subject_of(column, "a") == subject_of(column, "b"):
@@ -117,8 +117,14 @@ def _latest(registry: Registry, column: ColumnFormat, subject: str) -> _Latest:
     return _Latest(subject, found.schema_id, found.schema)
 
 
-def read_schema(fs: Fs, kind: str, text: str, option: str) -> SchemaText:
-    """A schema from an option: the text itself, or a file that ends in .avsc, .proto, .json or .ddl."""
+def read_schema(fs: Fs, column: ColumnFormat) -> SchemaText:
+    """An option's schema of a column: the text itself, or a file that ends in .avsc, .proto, .json or .ddl."""
+    assert column.schema is not None
+    found = _read(fs, column.kind, column.schema, f"{column.column}Schema")
+    return replace(found, references=column.references) if column.references else found
+
+
+def _read(fs: Fs, kind: str, text: str, option: str) -> SchemaText:
     if not text.endswith(_FILES) or "\n" in text or "{" in text:
         return SchemaText(kind, text)
     path = text.removeprefix("file://").removeprefix("file:")

@@ -5,6 +5,7 @@ The names are the same for Spark, for `seglog.scan` and for `seglog consume`; `d
 
 from __future__ import annotations
 
+import json
 import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,16 @@ TOPIC_RECORD_NAME: Final = "TopicRecordName"
 STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
 FRAMINGS: Final = ("plain", "confluent", "apicurio", "header")
 REGISTRY_PREFIX: Final = "schema.registry."
-_BY_COLUMN: Final = ("Format", "Schema", "Framing", "Subject", "SubjectStrategy", "RecordName", "SchemaId")
+_BY_COLUMN: Final = (
+    "Format",
+    "Schema",
+    "References",
+    "Framing",
+    "Subject",
+    "SubjectStrategy",
+    "RecordName",
+    "SchemaId",
+)
 _OF_REGISTRY: Final = {
     "url": "urls",
     "basic.auth.user.info": "user_info",
@@ -58,7 +68,8 @@ class RegistryConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFormat:
-    """How one column is read or written. ``kind`` is AVRO, JSON or PROTOBUF; ``schema`` a text or a file's path;
+    """How one column is read or written. ``kind`` is AVRO, JSON or PROTOBUF; ``schema`` a text or a file's path, and
+    ``references`` the names and texts of the schemas that a text refers to, each after those that it needs;
     ``subject`` overrides ``strategy``; ``record_name`` names the record or message; ``schema_id`` is for writing."""
 
     column: ColumnName
@@ -69,6 +80,7 @@ class ColumnFormat:
     strategy: str
     record_name: str | None
     schema_id: int | None = None
+    references: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +133,10 @@ def _column(column: ColumnName, given: Mapping[str, str], registry: RegistryConf
         strategy=_choice(f"{column}SubjectStrategy", values.get("SubjectStrategy", TOPIC_NAME), STRATEGIES),
         record_name=values.get("RecordName"),
         schema_id=_number(f"{column}SchemaId", values.get("SchemaId")),
+        references=_references(f"{column}References", values.get("References")),
     )
+    if made.references and made.schema is None:
+        raise InvalidConfigError(f"option {column}References has no effect without {column}Schema")
     if registry is None:
         if framing != "plain" and made.kind == AVRO:
             raise InvalidConfigError(
@@ -182,6 +197,16 @@ def _number(name: str, value: str | None) -> int | None:
     if not value.isdecimal():
         raise InvalidConfigError(f"option {name} is {value!r}: it must be the number of a schema")
     return int(value)
+
+
+def _references(name: str, value: str | None) -> tuple[tuple[str, str], ...]:
+    try:
+        found = {} if value is None else json.loads(value)
+    except ValueError as error:
+        raise InvalidConfigError(f"option {name} is not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise InvalidConfigError(f"option {name} must be a JSON object of the texts of schemas by their names")
+    return tuple(found.items())
 
 
 def subject_of(column: ColumnFormat, topic: str) -> str:

@@ -19,6 +19,7 @@ from seglog.values.protobuf.compiler import compile_schema
 from seglog.values.protobuf.format import ProtobufFormat
 from seglog.values.reader_schema import read_schema
 from seglog.values.schemas import DecodedColumn, SchemaError, SchemaText
+from seglog.values.value_options import parse_value_options
 
 SCHEMA = """
 syntax = "proto3";
@@ -244,7 +245,7 @@ def test_imports_come_from_references_and_from_files(tmp_path: Path) -> None:
     (tmp_path / "geo" / "place.proto").write_text('syntax = "proto3"; package geo; message Place { string code = 1; }')
     main = tmp_path / "flight.proto"
     main.write_text('syntax = "proto3"; import "geo/place.proto"; message F { geo.Place at = 1; }')
-    schema = read_schema(OsFs(), "PROTOBUF", str(main), "valueSchema")
+    schema = read_schema(OsFs(), parse_value_options({"valueFormat": "protobuf", "valueSchema": str(main)}).columns[0])
     assert [name for name, _ in schema.references] == ["geo/place.proto"]
     assert str(ProtobufFormat(schema, None).type) == "struct<at: struct<code: string>>"
     outside = SchemaText("PROTOBUF", SCHEMA, (("../x.proto", ""),))

@@ -51,11 +51,26 @@ def table(
         str | None,
         typer.Option(metavar="log", help="Let files go whose records the log has deleted.", show_default="no"),
     ] = None,
+    value_format: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="Values as typed columns: json, avro or protobuf.", show_default="bytes"),
+    ] = None,
+    key_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="The same, for keys.", show_default="bytes")
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The schema registry; or --option valueSchema=FILE.", show_default=False),
+    ] = None,
     bloom: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES", help="Columns that have Bloom filters from now on, such as key.", show_default="as it is"
         ),
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        typer.Option(metavar="day", help="Of a new table: files have records of one day each.", show_default="no"),
     ] = None,
     delta: Annotated[
         bool, typer.Option("--delta", help="Make a Delta log over the same files; later runs keep it up.")
@@ -108,12 +123,22 @@ def table(
         raise OptionError("--topic is missing: name the topics to keep as tables")
     if retain not in (None, "log"):
         raise OptionError(f"--retain {retain}: it can only be log")
+    if partition_by not in (None, "day"):
+        raise OptionError(f"--partition-by {partition_by}: it can only be day")
     _check_together(
         latest=latest,
-        of_all={"--keep": keep, "--retain": retain},
+        of_all={
+            "--keep": keep,
+            "--retain": retain,
+            "--value-format": value_format,
+            "--key-format": key_format,
+            "--registry": registry,
+            "--partition-by": partition_by,
+        },
         of_latest={"--buckets": buckets, "--rebuild": rebuild or None, "--delete-retention": delete_retention},
     )
-    options = key_values("--option", option)
+    given = {"valueFormat": value_format, "keyFormat": key_format, "schema.registry.url": registry}
+    options = key_values("--option", option) | {name: text for name, text in given.items() if text is not None}
     properties = key_values("--catalog-property", catalog_property)
     columns = None if bloom is None else [one.strip() for one in bloom.split(",") if one.strip()]
 
@@ -136,6 +161,7 @@ def table(
             bloom=columns,
             delta=delta,
             catalog=where,
+            partition_by=None if partition_by is None else "day",
         )
         for loss in done.losses:
             warn(f"seglog: gone: {loss}")
@@ -179,7 +205,7 @@ def _check_together(*, latest: bool, of_all: Mapping[str, object], of_latest: Ma
     for name, value in (of_all if latest else of_latest).items():
         if value is not None:
             raise OptionError(
-                f"{name}: a table of the newest values keeps each key until its tombstone"
+                f"{name} is for tables of all records: leave out --latest"
                 if latest
                 else f"{name} is for tables of the newest values: give --latest"
             )
@@ -208,6 +234,8 @@ def summary(done: TableUpdate) -> str:
     """The result in one line."""
     added = f"{count(done.added_records, 'record')} added in {count(done.added_files, 'file')}"
     has = f"{count(done.records, 'record')}, {count(done.files, 'file')}, {format_size(done.bytes)}"
+    if done.undecodable:
+        added += f"; {count(done.undecodable, 'value')} could not be decoded"
     if done.expired_files:
         added += f"; {count(done.expired_files, 'old file')} let go"
     return f"{os.path.basename(done.table)}: {added}; the table has {has}, and is {count(done.behind, 'offset')} behind"

@@ -23,6 +23,8 @@ _COMMON: Final = (
     _row("valueFormat", _FORMATS, "The column `value` has the type of the schema, not `binary`.", "bytes"),
     _row("valueSchema", _SCHEMA, "The schema to read or write with; for JSON, columns as in `a int, b struct<c: "
          "string>` or a JSON Schema.", "the registry's latest version of the subject"),
+    _row("valueReferences", "JSON: `{\"name\": \"schema\", …}`", "The schemas that the text in "
+         "`valueSchema` refers to, each after those that it needs."),
     _row("valueFraming", _FRAMINGS, "What precedes a value: see [Framing](values.md#framing).",
          "`confluent` with a registry, else `plain`"),
     _row("valueSubject", _SUBJECT, "Where the schema is registered.", "given by the strategy"),
@@ -30,8 +32,9 @@ _COMMON: Final = (
          "`TopicName`"),
     _row("valueRecordName", "a full name", "The record in the subject's name; if a Protobuf schema has several "
          "messages, the message to use."),
-    _row("keyFormat", _FORMATS, "The same for the column `key`; so are the next five options.", "bytes"),
+    _row("keyFormat", _FORMATS, "The same for the column `key`; so are the next six options.", "bytes"),
     _row("keySchema", _SCHEMA, ""),
+    _row("keyReferences", "JSON, likewise", ""),
     _row("keyFraming", _FRAMINGS, ""),
     _row("keySubject", _SUBJECT, ""),
     _row("keySubjectStrategy", _STRATEGIES, "The subject of `TopicName` is `<topic>-key`."),

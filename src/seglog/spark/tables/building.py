@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError
@@ -23,17 +23,22 @@ from seglog.spark.tables.continuation import check_topic, continue_from, rounds,
 from seglog.spark.tables.log_survey import Log, LogState, committed_records, source_of, survey_log
 from seglog.table.layout import DELTA_LOG
 from seglog.table.positions import Position, Positions
+from seglog.values.value_options import NAMES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from seglog.spark.tables.record_decoding import RecordDecoding
     from seglog.table.catalogs import CatalogOptions
     from seglog.table.log_table import LogTable
     from seglog.table.record_files import WrittenFile
 
 _OPTIONS: Final = {
     name.lower(): name
-    for name in ("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "failOnDataLoss", "replica")
+    for name in (
+        *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "failOnDataLoss", "replica", "mode"),
+        *NAMES,
+    )
 }
 """The source's options that a table takes, besides ``kafka.*``. The start counts for new partitions."""
 FILE_BYTES: Final = 256 << 20
@@ -58,6 +63,7 @@ class TableUpdate:
     """The result of a run: what it added, and what the table has now.
 
     ``expired_files`` went by `Retention`, ``rewritten_files`` were small, ``deleted_files`` had no snapshot any more.
+    ``undecodable`` keys and values were added as null, with their bytes (``mode=permissive``).
     ``behind`` is the number of offsets between the table and the end of the log, committed or not. ``losses`` are
     records that retention deleted before they were added; ``notes`` are warnings about the log directory.
     """
@@ -67,6 +73,7 @@ class TableUpdate:
     added_records: int
     added_files: int
     added_bytes: int
+    undecodable: int
     commits: int
     expired_files: int
     rewritten_files: int
@@ -91,6 +98,7 @@ def update_table(
     bloom: Sequence[str] | None = None,
     delta: bool = False,
     catalog: CatalogOptions | None = None,
+    partition_by: Literal["day"] | None = None,
 ) -> TableUpdate:
     """Add the committed records of ``topic`` that ``table`` does not have. It is created if need be.
 
@@ -102,25 +110,42 @@ def update_table(
     ``bloom``: the columns that have Bloom filters in files from now on; None leaves it as it is. ``delta`` makes a
     Delta log over the same files; from then on, it follows the table in every run.
 
+    ``partition_by="day"``: each file has records of one day, in UTC; only a new table takes it, and keeps it.
+
     Raises `DataLossError` if the log no longer has the records that follow the table's, `TableInUseError` if another
     job changes the table, `InvalidConfigError` if it is of another topic, `CatalogError` if the catalog does not
     answer, and errors of reading and writing.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
+    from seglog.spark.tables.record_decoding import RecordDecoding
     from seglog.table.catalogs import OWN_CATALOG
     from seglog.table.log_table import LogTable
 
     source = _read_options(log, topic, options or {})
-    with LogTable.open_or_create(table, catalog=catalog or OWN_CATALOG) as opened, opened.locked():
+    decoding = RecordDecoding.choose(options or {}, source, topic)
+    with (
+        LogTable.open_or_create(
+            table,
+            columns=decoding.columns,
+            formats=decoding.pinned,
+            by_day=partition_by is not None,
+            catalog=catalog or OWN_CATALOG,
+        ) as opened,
+        opened.locked(),
+    ):
         if opened.key_buckets is not None:
             raise InvalidConfigError(
                 f"the table {opened.path.root} has the newest value of each key, so it cannot become one of all "
                 "records: give --latest, or name another warehouse"
             )
+        if partition_by is not None and not opened.form.by_day:
+            raise InvalidConfigError(f"{opened.path.root} is not partitioned by day, and stays so: build another table")
         check_delta(opened, wanted=delta)
+        run = _Run(opened, source, decoding, topic, workers or os.cpu_count() or 1, with_delta=delta)
+        run.take_columns()
         if bloom is not None:
             opened.set_bloom(bloom)
-        return _Run(opened, source, topic, workers or os.cpu_count() or 1, with_delta=delta).run(retention)
+        return run.run(retention)
 
 
 def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptions:
@@ -128,19 +153,43 @@ def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptio
         if name.lower() not in _OPTIONS and not name.lower().startswith("kafka."):
             taken = ", ".join([*_OPTIONS.values(), "kafka.*"])
             raise InvalidConfigError(f"a table does not take option {name}; it takes {taken}")
-    return parse_options({**options, **committed_records(log, topic), "maxBytesPerPartition": str(FILE_BYTES)})
+    found = parse_options({**options, **committed_records(log, topic), "maxBytesPerPartition": str(FILE_BYTES)})
+    if found.permissive and not found.formats.columns:
+        raise InvalidConfigError("option mode=permissive has no effect on a table without valueFormat or keyFormat")
+    return found
 
 
 class _Run:
     """One run. The caller holds the table's lock."""
 
-    def __init__(self, table: LogTable, options: ReadOptions, topic: str, workers: int, *, with_delta: bool) -> None:
+    def __init__(
+        self,
+        table: LogTable,
+        options: ReadOptions,
+        decoding: RecordDecoding,
+        topic: str,
+        workers: int,
+        *,
+        with_delta: bool,
+    ) -> None:
         self._table = table
         self._options = options
-        self._source = source_of(options)
+        self._source = source_of(replace(options, permissive=False))  # damage is never left out
+        self._decoding = decoding
         self._topic = topic
-        self._with_delta = with_delta
+        self._with_delta = with_delta or (
+            table.path.is_local and table.files.exists(os.path.join(table.path.data, DELTA_LOG))
+        )
         self._workers = 1 if options.client is not None else workers  # a connection to a broker is for one thread
+
+    def take_columns(self) -> None:
+        """Let the table have the columns of this run. If it cannot, it is unchanged. Raises `InvalidConfigError`."""
+        if self._with_delta:
+            require("deltalake", "table", purpose="a Delta log")
+            from seglog.table.delta_log import check_columns
+
+            check_columns(self._table, self._decoding.columns)
+        self._table.evolve(self._decoding.columns, self._decoding.pinned)
 
     def run(self, retention: Retention) -> TableUpdate:
         from seglog.table.maintenance import maintain
@@ -169,6 +218,7 @@ class _Run:
             added_records=sum(one.records for one in written),
             added_files=len(written),
             added_bytes=sum(one.size for one in written),
+            undecodable=self._decoding.undecodable,
             commits=commits,
             expired_files=expired,
             rewritten_files=done.rewritten,
@@ -191,7 +241,7 @@ class _Run:
         positions, commits = before, 0
         with ThreadPoolExecutor(self._workers, thread_name_prefix="seglog-table") as pool:
             for groups in planned:
-                files = [one for one in pool.map(self._write, groups) if one is not None]
+                files = [one for found in pool.map(self._write, groups) for one in found]
                 ends = {one.topic_partition: one.offsets.end for group in groups for one in group}
                 if groups is planned[-1]:  # also where compaction has left no bytes up to the end
                     ends = {name: offsets.end for name, offsets in ranges.items()}
@@ -225,16 +275,21 @@ class _Run:
             self._table.replace(gone, [])
         return len(gone)
 
-    def _write(self, group: Sequence[Any]) -> WrittenFile | None:
+    def _write(self, group: Sequence[Any]) -> list[WrittenFile]:
+        from seglog.table.day_files import write_days
         from seglog.table.record_files import write_records
 
-        return write_records(self._table.files, self._table.path.data, self._batches(group), self._table.form)
+        directory, form = self._table.path.data, self._table.form
+        if form.by_day:
+            return write_days(self._table.files, directory, self._batches(group), form)
+        written = write_records(self._table.files, directory, self._batches(group), form)
+        return [] if written is None else [written]
 
     def _batches(self, group: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         from seglog.records.columns import SCHEMA
 
         for one in group:
-            yield from self._source.read((one,), SCHEMA)
+            yield from self._decoding.decode(self._source.read((one,), SCHEMA))
 
 
 def check_delta(table: LogTable, *, wanted: bool) -> None:

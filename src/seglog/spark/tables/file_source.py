@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 
 from seglog.core.errors import DataLossError
 from seglog.spark.read.planning import pack
-from seglog.spark.read.schema import record_schema
 from seglog.spark.runtime.parallelism import driver_parallelism
 from seglog.spark.runtime.processes import freeze_imports
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "seglog_files"
 _FILES: Final = "files"
-_COLUMNS: Final = "columns"
+_SCHEMA: Final = "schema"
 _TASK_BYTES: Final = 128 << 20
 _BATCH_ROWS: Final = 1 << 16
 
@@ -49,15 +48,16 @@ class RowGroup(NamedTuple):
 
 
 def read_files(
-    spark: SparkSession, files: Sequence[TableFile], columns: Sequence[str] | None, store: Mapping[str, str]
+    spark: SparkSession, files: Sequence[TableFile], schema: StructType, store: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of ``files``. ``store`` has pyiceberg's properties of the object store, of which some are secret: a plan
-    does not show the options of a Python source."""
+    """The rows of ``files`` with the columns and types of ``schema``. A field that a file does not have is null.
+
+    ``store`` has pyiceberg's properties of the object store, of which some are secret: a plan does not show the options
+    of a Python source.
+    """
     spark.dataSource.register(TableFilesSource)
     reader = spark.read.format(FORMAT).options(**store).option(_FILES, json.dumps(files))
-    if columns is not None:
-        reader = reader.option(_COLUMNS, json.dumps(list(columns)))
-    return reader.load()
+    return reader.option(_SCHEMA, schema.json()).load()
 
 
 def hadoop_path(path: str) -> str:
@@ -75,11 +75,10 @@ class TableFilesSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        columns = json.loads(self.options[_COLUMNS]) if _COLUMNS in self.options else None
-        return record_schema(include_headers=True, columns=columns)
+        return StructType.fromJson(json.loads(self.options[_SCHEMA]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        store = {name: value for name, value in self.options.items() if name not in (_FILES, _COLUMNS)}
+        store = {name: value for name, value in self.options.items() if name not in (_FILES, _SCHEMA)}
         files = [TableFile(*one) for one in json.loads(self.options[_FILES])]
         return TableFilesReader(schema, files, store)
 
@@ -116,6 +115,8 @@ class TableFilesReader(DataSourceReader):
         import pyarrow.parquet as pq
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
+        from seglog.table.column_types import conform
+
         try:
             opened: Any = PyArrowFileIO(dict(self._store)).new_input(location).open()
         except FileNotFoundError:
@@ -125,5 +126,4 @@ class TableFilesReader(DataSourceReader):
             ) from None
         with opened, pq.ParquetFile(opened, pre_buffer=True) as file:
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names, use_threads=False):
-                arrays = [batch.column(field.name).cast(field.type) for field in schema]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield from conform(pa.Table.from_batches([batch]), schema).to_batches()

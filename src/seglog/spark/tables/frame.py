@@ -11,6 +11,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +20,7 @@ from seglog.core.extras import require
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import parse_options
 from seglog.spark.read.ranges import OffsetRange
-from seglog.spark.read.schema import record_schema
+from seglog.spark.read.schema import COLUMNS
 from seglog.spark.tables.continuation import check_topic, continue_from
 from seglog.spark.tables.file_source import TableFile, hadoop_path, read_files
 from seglog.spark.tables.keyed.frame import TOMBSTONE, check_tail, columns_to_merge, merge_tail
@@ -27,10 +28,12 @@ from seglog.spark.tables.log_survey import Log, LogState, committed_records, sou
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from seglog.table.catalogs import CatalogOptions
     from seglog.table.log_table import LogTable, TableSnapshot
     from seglog.table.positions import Positions
+    from seglog.table.time_range import TimeRange
 
 
 def table(
@@ -43,9 +46,13 @@ def table(
     columns: Sequence[str] | None = None,
     catalog: CatalogOptions | None = None,
     reader: Literal["spark", "python"] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> DataFrame:
     """The records of the table ``warehouse/name``, with the columns of the source and ``headers``, or ``columns`` of
     them. A table in an object store, ``s3://bucket/warehouse/name``, has a ``catalog`` (`seglog.table.catalogs`).
+
+    Keys and values have the types that the table has. So has the tail, which is decoded with the table's schemas.
 
     ``tail`` is the log that the table is made from: a directory, or brokers as in ``host:9092``. Its committed records
     behind the table's are added, so that the frame has all of the topic up to now. In a keyed table they take the place
@@ -56,64 +63,109 @@ def table(
     to read from an object store. "python" is pyarrow in Spark's Python workers; it reads all ``columns``. By default an
     object store is read by "python", all else by "spark".
 
+    ``since`` and ``until`` (exclusive), with a time zone: only records with timestamps in between. Files without such
+    records are left out before Spark sees them. In a keyed table they select among the newest values.
+
     Raises `UnknownTableError`; and with a tail `DataLossError` if the log no longer begins where the table ends, or if
     compaction may have removed tombstones that a keyed table needs.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
+    from seglog.spark.tables.table_columns import spark_schema, with_columns, within
     from seglog.table.catalogs import OWN_CATALOG
     from seglog.table.log_table import LogTable
+    from seglog.table.time_range import ALL_TIME, TimeRange
 
+    times = TimeRange(since, until)
+    times.check()
+    read = columns if columns is None or times == ALL_TIME else list(dict.fromkeys([*columns, "timestamp"]))
     with LogTable.open(path, catalog=catalog or OWN_CATALOG) as opened:
-        found = opened.snapshot(snapshot)
-        name, is_keyed = opened.path.name, opened.key_buckets is not None
-        facts = opened.keyed_facts(snapshot) if is_keyed else None
+        name, formats, facts = opened.path.name, opened.formats, None
+        if opened.key_buckets is not None:
+            facts = opened.keyed_facts(snapshot)
+        is_merged = opened.key_buckets is not None and tail is not None
+        if is_merged:  # an older row than the tail's is needed to know that it is hidden
+            read = columns_to_merge(read)
+        in_files = ALL_TIME if is_merged else times
+        found = opened.snapshot(snapshot, in_files)
+        schema = spark_schema(opened.form.schema, read)
         by_python = reader == "python" or (reader is None and not opened.path.is_local)
-        read = columns_to_merge(columns) if is_keyed and tail is not None else columns
-        rows = _files(spark, opened, found, read, by_python=by_python)
-    if tail is None:
-        return rows
-    wanted = {**options, **committed_records(tail, name), "includeHeaders": "true"}
-    if read is not None:
-        wanted["columns"] = ",".join(read)
-    positions = None if found is None else found.positions
-    log, missing = _missing(positions, name, wanted)
-    if not missing:
-        return rows if columns is None else rows.select(*columns)
+        rows = _files(spark, opened, found, schema, in_files, by_python=by_python)
+    if tail is not None:
+        pinned = {} if formats is None else formats.source_options()
+        options = {**pinned, **options, **committed_records(tail, name), "includeHeaders": "true"}
+        positions = None if found is None else found.positions
+        log, missing = _missing(positions, name, options)
+        if missing and is_merged:
+            if positions is not None and facts is not None:
+                check_tail(parse_options(options), log, positions, facts)
+            rows = merge_tail(rows, _newest_behind(spark, missing, name, options, rows.columns))
+        elif missing:
+            rows = rows.unionByName(with_columns(_behind(spark, missing, name, options, read), schema))
+    rows = within(rows, times)
+    return rows if columns is None else rows.select(*columns)
+
+
+def _behind(
+    spark: SparkSession,
+    missing: Mapping[TopicPartition, OffsetRange],
+    name: str,
+    options: Mapping[str, str],
+    columns: Sequence[str] | None,
+) -> DataFrame:
+    """The committed records behind the table's, with the ``columns`` that the source has."""
+    wanted = {**_assigned(missing, name, options), "endingOffsets": _offsets(missing, name, "end")}
+    there = [one for one in columns or () if one in COLUMNS.names or wanted.get("mode") == "permissive"]
+    if there:
+        wanted["columns"] = ",".join(there)
+    return spark.read.format("seglog").options(**wanted).load()
+
+
+def _newest_behind(
+    spark: SparkSession,
+    missing: Mapping[TopicPartition, OffsetRange],
+    name: str,
+    options: Mapping[str, str],
+    columns: Sequence[str],
+) -> DataFrame:
+    """The newest values and tombstones behind a keyed table, with ``columns`` and those that a merge needs."""
+    wanted = _assigned(missing, name, options)
+    if "path" in wanted:  # through brokers the newest values are known at the log's end only
+        wanted["endingOffsets"] = _offsets(missing, name, "end")
+    wanted["columns"] = ",".join(dict.fromkeys([*columns, "topic", "offset", TOMBSTONE]))
+    return spark.read.format("seglog").options(**wanted, view="latest-parts").load()
+
+
+def _assigned(missing: Mapping[TopicPartition, OffsetRange], name: str, options: Mapping[str, str]) -> dict[str, str]:
+    wanted = {**options, "assign": json.dumps({name: [one.partition for one in missing]})}
     del wanted["subscribe"]
-    wanted["assign"] = json.dumps({name: [one.partition for one in missing]})
-    wanted["startingOffsets"] = json.dumps({name: {str(one.partition): at.start for one, at in missing.items()}})
-    if not (is_keyed and "path" not in wanted):  # through brokers the newest values are known at the log's end only
-        wanted["endingOffsets"] = json.dumps({name: {str(one.partition): at.end for one, at in missing.items()}})
-    if not is_keyed:
-        return rows.unionByName(spark.read.format("seglog").options(**wanted).load())
-    if positions is not None and facts is not None:
-        check_tail(parse_options(wanted), log, positions, facts)
-    wanted["columns"] = ",".join(dict.fromkeys([*rows.columns, "topic", "offset", TOMBSTONE]))
-    parts = spark.read.format("seglog").options(**wanted, view="latest-parts").load()
-    merged = merge_tail(rows, parts)
-    return merged if columns is None else merged.select(*columns)
+    return {**wanted, "startingOffsets": _offsets(missing, name, "start")}
+
+
+def _offsets(missing: Mapping[TopicPartition, OffsetRange], name: str, side: Literal["start", "end"]) -> str:
+    return json.dumps({name: {str(one.partition): getattr(offsets, side) for one, offsets in missing.items()}})
 
 
 def _files(
     spark: SparkSession,
     table: LogTable,
     snapshot: TableSnapshot | None,
-    columns: Sequence[str] | None,
+    schema: StructType,
+    times: TimeRange,
     *,
     by_python: bool,
 ) -> DataFrame:
-    """The records in the files of a snapshot."""
-    schema = record_schema(include_headers=True, columns=columns)
+    """The records in the files of a snapshot that can have records of these times."""
     if snapshot is None or not snapshot.files:
         return spark.createDataFrame([], schema)
     if by_python:
         from seglog.table.catalogs import store_properties
+        from seglog.table.time_range import files_within
 
         files = [
             TableFile(one.file_path, len(one.split_offsets or (0,)), one.file_size_in_bytes)
-            for one in table.data_files(snapshot.id)
+            for one in files_within(table.data_files(snapshot.id), table.form.ids["timestamp"], times)
         ]
-        return read_files(spark, files, columns, store_properties(table.iceberg.io.properties))
+        return read_files(spark, files, schema, store_properties(table.iceberg.io.properties))
     reader = spark.read.schema(schema).option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
     return reader.parquet(*[hadoop_path(one) for one in snapshot.files])
 
@@ -126,7 +178,7 @@ def _missing(
 
     log = survey_log(source_of(parse_options(options)), positions)
     for note in log.notes:
-        warnings.warn(f"seglog: {note}", stacklevel=3)
+        warnings.warn(f"seglog: {note}", stacklevel=4)
     known = positions or Positions(topic=topic)
     check_topic(known, topic, log.topic_id)
     here = {extent.topic_partition.partition for extent in log.extents}
