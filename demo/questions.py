@@ -11,7 +11,6 @@ import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -142,22 +141,6 @@ def ask_source(table: bytes) -> Answers:
 def count(answers: Answers) -> int:
     """The number of values in the answers."""
     return len(answers.carriers) + len(answers.hours) + len(answers.days)
-
-
-def latest_departures(table: bytes) -> Mapping[str, int]:
-    """The minute, since 1970, of each aircraft's last scheduled departure."""
-    rows = csv.reader(io.StringIO(table.decode("utf-8")))
-    columns = next(rows)
-    tail, hour, minute = map(columns.index, ("tailnum", "time_hour", "minute"))
-    hours: dict[str, int] = {}
-    latest: dict[str, int] = {}
-    for row in rows:
-        if row[tail] == MISSING:
-            continue
-        if (start := hours.get(row[hour])) is None:
-            start = hours[row[hour]] = int(datetime.fromisoformat(row[hour]).timestamp()) // 60
-        latest[row[tail]] = max(start + int(row[minute]), latest.get(row[tail], 0))
-    return latest
 
 
 class _Tally:

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from os.path import relpath
@@ -15,7 +14,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final
 
 import seglog
-from demo import flights, questions, windows
+from demo import flights, questions, tables, windows
 from demo.cluster import NODES, Cluster, Flown, differences, fly, leader_of_first, read_committed
 from demo.group import GROUP, Group, balanced, describe
 from demo.picture import draw
@@ -25,7 +24,6 @@ from demo.questions import Answers
 from demo.server import Server
 from demo.show import Show
 from seglog.spark import get_spark
-from seglog.spark.jobs.export import export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +64,7 @@ def run(directory: Path, limit: int | None = None) -> int:
     with show.step("Answer again from the source table, without broker, log and Spark", "check") as step:
         expected = questions.ask_source(table)
         wrong += questions.differences(answers, expected)
-        step.fact(f"{questions.count(expected):,} numbers compared, and the group's, the windows, the export")
+        step.fact(f"{questions.count(expected):,} numbers compared, and the group's, the windows, the table's")
     if not are_equal(show, wrong):
         return 1
     picture = directory / "flights.html"
@@ -106,7 +104,7 @@ def serve(
             step.fact(f"PySpark {spark.version}, {CORES}; the JVM's log is {relpath(directory / 'spark.log')}")
         wrong = account(show, server, group, records, table)
     answers = ask(show, spark, server.bootstrap)
-    return wrong + export_all(show, spark, directory, str(log_dir), len(records)), answers
+    return wrong + keep_as_table(show, spark, directory, str(log_dir), answers), answers
 
 
 def consume(show: Show, server: Server, group: Group, table: bytes) -> list[Flight]:
@@ -145,15 +143,22 @@ def account(show: Show, server: Server, group: Group, records: Sequence[Flight],
     return books.wrong + compare("the group", books.carriers, {name: one.flights for name, one in found.items()})
 
 
-def export_all(show: Show, spark: SparkSession, directory: Path, path: str, records: int) -> list[str]:
-    """Export to Parquet by topic and date while the broker runs."""
-    with show.step("Export the flights from the broker's files to Parquet by date", "export") as step:
-        output, options = directory / "parquet", {"subscribe": TOPIC}
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="seglog: .* is in use: seglog reads up to the high watermarks")
-            done = export(spark, path, output, options=options, value="json")
-        step.fact(f"{done.records:,} records in {done.files} files, {done.bytes:,} bytes")
-    return [] if done.records == records else [f"export: {done.records} of {records}"]
+def keep_as_table(show: Show, spark: SparkSession, directory: Path, path: str, answers: Answers) -> list[str]:
+    """Keep the flights as a table while the broker runs, and have three engines count it. Returns wrong counts."""
+    where = directory / "warehouse" / TOPIC
+    with show.step("Keep the flights as a table: Parquet, and Iceberg over it", "table") as step:
+        done = tables.keep(path, where)
+        step.fact(f"$ seglog spark table {relpath(path)} {relpath(where.parent)} --topic {TOPIC} --value-format json …")
+        files = f"{done.added_files} file{'s' * (done.added_files != 1)}"
+        step.fact(f"{done.added_records:,} records, each once, in {files}, {done.added_bytes:,} bytes")
+    wrong = []
+    with show.step("Three engines ask the table: Spark's own reader, DuckDB and Polars", "table") as step:
+        for engine, count in tables.ENGINES.items():
+            began = time.perf_counter()
+            found = count(spark, where)
+            step.fact(f"{engine}: the delays of {len(found)} carriers in {time.perf_counter() - began:.1f} s")
+            wrong += compare(engine, found, answers.carriers)
+    return wrong
 
 
 def three_brokers(show: Show, spark: SparkSession, directory: Path, table: bytes) -> list[str]:
@@ -222,7 +227,7 @@ def compare(name: str, got: Mapping[Any, Any], expected: Mapping[Any, Any]) -> l
 def prepare(directory: Path) -> Path:
     """A path for the log directory. Deletes the files of an earlier run; refuses a directory that is not the demo's."""
     log_dir = directory / "log"
-    for made in (log_dir, directory / "checkpoint", directory / "parquet", directory / "cluster"):
+    for made in (log_dir, directory / "checkpoint", directory / "warehouse", directory / "cluster"):
         if made.exists():
             if not (directory / MARK).exists():
                 raise SystemExit(f"{made} was not made by this demo: give another --dir")

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 import seglog
-from demo import flights, questions
+from demo import flights, questions, tables
 from demo.group import Books
 from demo.picture import draw
 from demo.produce import CONFIG, PARTITIONS, TOPIC, produce
@@ -205,7 +205,7 @@ def test_the_books_report_errors(then: list[object], message: str) -> None:
 def test_the_demo_runs_where_it_ran_before(tmp_path: Path) -> None:
     log_dir = prepare(tmp_path / "out")
     (log_dir / "flights-0").mkdir(parents=True)
-    (tmp_path / "out" / "parquet").mkdir()
+    (tmp_path / "out" / "warehouse").mkdir()
     ran = subprocess.run(
         [sys.executable, "-m", "demo", "--dir", str(tmp_path / "out"), "--flights", str(SLICE)],
         capture_output=True,
@@ -218,6 +218,8 @@ def test_the_demo_runs_where_it_ran_before(tmp_path: Path) -> None:
     assert re.search(r"member one: kill -9 when [0-9,]+ were read; member two has all partitions", ran.stdout)
     assert "5,000 flights: none lost" in ran.stdout
     assert "carriers: Stable, 1 members, lag 0" in ran.stdout
+    for engine in tables.ENGINES:
+        assert re.search(rf"  {engine}: the delays of 1[0-9] carriers", ran.stdout)
     for command in ("topics create", "groups describe", "find", "verify"):
         assert f"$ seglog {command} " in ran.stdout
     assert "all are equal: each carrier, each hour, each day, each window; and the group has lost nothing" in ran.stdout
@@ -229,4 +231,4 @@ def test_the_demo_runs_where_it_ran_before(tmp_path: Path) -> None:
     assert "\x1b" not in ran.stdout
     assert (tmp_path / "out" / "flights.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert len(list((tmp_path / "out" / "log").glob("flights-[0-9]"))) == PARTITIONS
-    assert list((tmp_path / "out" / "parquet").glob("topic=flights/date=2013-*/*.parquet"))
+    assert list((tmp_path / "out" / "warehouse").glob("flights/data/*.parquet"))
