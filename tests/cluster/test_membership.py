@@ -358,37 +358,73 @@ class Unmoved:
     def confirmed(self) -> None: ...
 
 
-def test_a_session_that_ends_while_the_registration_is_written_does_not_end_the_broker() -> None:
-    def lost(seconds: float) -> Fate:
-        return Fate(seconds, is_applied=False, is_answered=False)
+class VirtualMember:
+    """A membership in virtual time. ``fates`` are those of its next calls of the store; later ones succeed."""
 
-    world = World(1)
-    fates: list[Fate] = []
-    server = VirtualServer(world, lambda _: fates.pop(0) if fates else Fate(0.001))
-    loop, clock = VirtualLoop(world, "one"), VirtualClock(world)
-    store = VirtualStore(server, loop, clock)
-    view = ClusterView(store, lambda _: TopicRules(1, unclean=False))
-    registration = BrokerInfo(1, {"PLAINTEXT": "one:9092"}, None, ("disk",))
-    ground = Ground(clock=clock, workers=VirtualWorkers(loop))
-    membership = Membership(
-        store, view, registration, session_timeout_ms=3_000, kept_since=lambda epoch, _: epoch, ground=ground
-    )
+    def __init__(self) -> None:
+        self.fates: list[Fate] = []
+        self._world = World(1)
+        server = VirtualServer(self._world, lambda _: self.fates.pop(0) if self.fates else Fate(0.001))
+        self.loop, clock = VirtualLoop(self._world, "one"), VirtualClock(self._world)
+        store = VirtualStore(server, self.loop, clock)
+        self._view = ClusterView(store, lambda _: TopicRules(1, unclean=False))
+        self.membership = Membership(
+            store,
+            self._view,
+            BrokerInfo(1, {"PLAINTEXT": "one:9092"}, None, ("disk",)),
+            session_timeout_ms=3_000,
+            kept_since=lambda epoch, _: epoch,
+            ground=Ground(clock=clock, workers=VirtualWorkers(self.loop)),
+        )
+
+    async def join(self) -> None:
+        await self._view.start()
+        await self.membership.join(Unmoved())
+
+    def do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        assert self._world.run(task.done, 100.0)
+        task.result()
+        self.loop.kill()
+
+
+def _lost(seconds: float) -> Fate:
+    return Fate(seconds, is_applied=False, is_answered=False)
+
+
+def test_a_session_that_ends_while_the_registration_is_written_does_not_end_the_broker() -> None:
+    member = VirtualMember()
+    membership = member.membership
 
     async def work() -> None:
-        await view.start()
-        await membership.join(Unmoved())
-        running = loop.create_task(membership.run())
+        await member.join()
+        running = member.loop.create_task(membership.run())
         await asyncio.sleep(0.05)
-        changing = loop.create_task(membership.update(rack="a"))
+        changing = member.loop.create_task(membership.update(rack="a"))
         await asyncio.sleep(0)
         changing.cancel()
         # It tries again, a renewal comes too late, and only then the next attempt turns out to be lost
-        fates.extend((lost(0.2), Fate(3.0), lost(6.0)))
+        member.fates.extend((_lost(0.2), Fate(3.0), _lost(6.0)))
         await asyncio.sleep(60.0)
         assert membership.me == Member(1, 2)
         assert not running.done()
 
-    task = loop.create_task(work())
-    assert world.run(task.done, 100.0)
-    task.result()
-    loop.kill()
+    member.do(work())
+
+
+def test_a_broker_that_stops_while_it_registers_stops_although_the_store_is_away() -> None:
+    """Its new session cannot be closed either. The error of the close replaced the cancellation: the broker registered
+    again and never stopped. The simulator of transactions found it at seed 5003379."""
+    member = VirtualMember()
+
+    async def work() -> None:
+        member.fates.extend((Fate(0.001), Fate(0.001), Fate(0.001), _lost(1.0), _lost(1.0)))
+        joining = member.loop.create_task(member.join())
+        await asyncio.sleep(0.5)  # view and session are there, and the registration is under way
+        assert len(member.fates) == 1
+        joining.cancel()
+        await asyncio.wait((joining,))
+        assert joining.cancelled()
+        assert not member.fates
+
+    member.do(work())

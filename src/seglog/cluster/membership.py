@@ -201,10 +201,10 @@ class Membership:
         except SessionLostError:
             value = None
         except BaseException:
-            await session.close()
+            await _give_up(session)
             raise
         if value is None or not session.is_alive or self._has_left:
-            await session.close()
+            await _give_up(session)
             return self._has_left
         self.session, self._is_written = session, value == encode(self._wanted)
         self.me = Member(self._wanted.node_id, self._wanted.epoch)
@@ -449,6 +449,13 @@ def count(name: str, counter: VersionedValue | None) -> int:
     if not counter.value.isdigit():
         raise StoreError(f"{name} in the metadata store is {counter.value[:20]!r}, not a number")
     return int(counter.value)
+
+
+async def _give_up(session: StoreSession) -> None:
+    """Close a session. If the store fails, the session ends by its timeout. The error must not replace a cancellation:
+    the task would run on, and the broker would never stop."""
+    with suppress(StoreError):
+        await session.close()
 
 
 def _where(broker: BrokerRegistration) -> str:
