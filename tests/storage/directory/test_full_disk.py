@@ -21,10 +21,11 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.dir_health import Reserve, is_short, reserve_size
 from seglog.storage.log.log import Log
+from seglog.storage.log.recovery import LogCheckpoint
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
 from tests.storage.directories import DIR, TINY, flushed_log, open_dir
-from tests.storage.disk import fill, prefix, values
+from tests.storage.disk import SMALL, fill, load, new_disk, prefix, values
 
 
 def full(room: int = 0) -> tuple[MemoryFs, LogDir, Log]:
@@ -115,6 +116,41 @@ def test_an_fsync_without_room_is_a_broken_disk() -> None:
         log.flush()
     assert opened.health.failure is not None
     assert opened.health.full is None
+
+
+def test_records_whose_index_has_no_room_are_flushed() -> None:
+    fs, _, log = flushed_log(24)
+    log.reconfigure(log.config.with_overrides({"flush.messages": 1}))
+    log.defer_flushes()
+    fs.fail_at("pwrite", 1, error=errno.ENOSPC, path="index", times=100)
+    fill(log, 5)
+    with pytest.raises(LogDirFullError):
+        log.flush()
+    assert (log.recovery_point, log.flushed_end, log.needs_flush) == (24, 29, True)
+    for seed in range(5):
+        assert values(open_dir(fs.after_crash(random.Random(seed))).log("t")) == prefix(29)
+    log.truncate_to(27)
+    fs.heal()
+    fill(log, 2)
+    assert (log.recovery_point, log.flushed_end, log.needs_flush) == (24, 27, True)
+    log.flush()
+    assert (log.recovery_point, log.flushed_end, log.needs_flush) == (29, 29, False)
+
+
+def test_a_start_on_a_full_disk_shows_only_flushed_records() -> None:
+    """The recovery point on the disk may be old. Recovery flushes the log, but its index has no room. The simulator of
+    transactions found it at seed 5003221."""
+    fs, known = new_disk(), LogCheckpoint(recovery_point=1, high_watermark=19)
+    config = SMALL.with_overrides({"flush.messages": 1})
+    log = load(fs, config=config, hw_follows_end=False).log
+    log.defer_flushes()
+    fill(log, 20)
+    fs.fail_at("pwrite", 1, error=errno.ENOSPC, path="index", times=100)
+    again = load(fs, known, config, hw_follows_end=False).log
+    assert len(again.segments) == 2
+    assert (again.recovery_point, again.high_watermark, again.flushed_end, again.log_end_offset) == (1, 19, 20, 20)
+    for seed in range(5):
+        assert values(load(fs.after_crash(random.Random(seed)), known).log) == prefix(20)
 
 
 @pytest.fixture

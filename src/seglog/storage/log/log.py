@@ -101,7 +101,7 @@ class Log:
         self.epochs = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
+        self.recovery_point = self._records_flushed = loaded.recovery_point
         self.high_watermark = loaded.log_end_offset if hw_follows_end else loaded.high_watermark
         self.last_flush_ms = self.clock.now_ms()
         self.hw_follows_end = hw_follows_end
@@ -165,9 +165,10 @@ class Log:
     def flushed_end(self) -> int:
         """The log's end, as far as ``flush.messages`` lets it be told: with 1, what is on the disk.
 
-        A leader answers and commits nothing above it, and a follower does not fetch from there.
+        A leader answers and commits nothing above it, and a follower does not fetch from there. On a full disk records
+        may be flushed whose index has no room: the recovery point stays behind.
         """
-        return self.recovery_point if self.needs_flush else self.log_end_offset
+        return max(self.recovery_point, self._records_flushed) if self.needs_flush else self.log_end_offset
 
     @property
     def is_open(self) -> bool:
@@ -468,10 +469,18 @@ class Log:
         start = self.recovery_point
         if target < start or (target == start and up_to is not None):
             return
-        for segment in self._segments.between(start, target):
-            segment.flush()
-            if segment.base_offset >= start:  # at the start, too: the roll may have come after the last flush
-                producer_snapshots.flush(self.fs, self.path, segment.base_offset)
+        flushing = self._segments.between(start, target)
+        try:
+            for segment in flushing:
+                segment.flush()
+                if segment.base_offset >= start:  # at the start, too: the roll may have come after the last flush
+                    producer_snapshots.flush(self.fs, self.path, segment.base_offset)
+        except NoSpaceError:  # of an index; records need no more room
+            for segment in flushing:
+                segment.flush_records()
+            self._segments.flush_names()
+            self._records_flushed = max(self._records_flushed, min(target, self.log_end_offset))
+            raise
         self._segments.flush_names()
         self.recovery_point = max(start, min(target, self.log_end_offset))
         self.last_flush_ms = self.clock.now_ms()
@@ -497,6 +506,7 @@ class Log:
         """Records from ``offset`` on are about to be cut off, or were."""
         with self._flushing:
             self.recovery_point = min(self.recovery_point, offset)
+            self._records_flushed = min(self._records_flushed, offset)
 
     def take_snapshot(self) -> None:
         """Write the producers' state as of the log's end, so that the next start need not read the log."""

@@ -395,9 +395,13 @@ class Segment:
 
     def flush(self) -> None:
         """fsync the log and its indexes."""
-        self.log.fsync()
+        self.flush_records()
         for index in self._indexes:
             index.flush()
+
+    def flush_records(self) -> None:
+        """fsync the log alone, which takes no room."""
+        self.log.fsync()
 
     def rename(self, suffix: str) -> None:
         """Give all files of the segment another suffix behind their names ("" for none)."""
