@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,8 +16,10 @@ from seglog.cluster.model import PartitionState, VersionedState
 from seglog.core.errors import LogDirOfflineError
 from seglog.core.ground import Ground, Threads
 from seglog.core.types import TopicPartition
+from seglog.replication import group_flushes
 from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.replica import COMMITTED, KAFKA_STORAGE_ERROR, Replica, ReplicaFetch, ReplicaListener
+from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
@@ -179,6 +182,26 @@ def test_broker_that_is_alone_shows_what_it_has_flushed() -> None:
             assert (one.log.high_watermark, partition.outcome(0, 1)) == (0, None)
             await one.workers.let_go()
             assert (one.log.high_watermark, partition.outcome(0, 1)) == (1, COMMITTED)
+
+    run(act)
+
+
+def test_records_whose_index_has_no_room_are_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_flushes, "_FULL_AGAIN_SECONDS", 0.0)
+
+    async def act() -> None:
+        async with setup() as one:
+            leader = one.leader()
+            one.fs.fail_at("pwrite", 1, error=errno.ENOSPC, path="index")
+            leader.append(batch(5_000))
+            leader.append(batch(5_000))
+            leader.waiters[waiter := GrowthWaiter(0, 30.0)] = None
+            await one.workers.let_go()
+            assert leader.log.recovery_point == 0
+            assert await waiter.wait()
+            assert leader.outcome(3, 2, needs_all=False) == COMMITTED
+            await one.workers.let_go()
+            assert leader.log.recovery_point == 2
 
     run(act)
 

@@ -40,8 +40,9 @@ class GroupFlushes:
                     await self._workers.run(log.flush)
                 except (LogDirOfflineError, LogClosedError):
                     return  # whatever failed or closed the log wakes the waiters
-                except LogDirFullError as error:  # there is no room for an index
-                    _logger.warning("%s is not flushed: %s", log.topic_partition, error)
+                except LogDirFullError as error:  # there is no room for an index; the records count
+                    _logger.warning("%s is not flushed whole: %s", log.topic_partition, error)
+                    partition.flushed()
                     await asyncio.sleep(_FULL_AGAIN_SECONDS)
                 else:
                     partition.flushed()

@@ -126,7 +126,7 @@ def test_records_whose_index_has_no_room_are_flushed() -> None:
     fill(log, 5)
     with pytest.raises(LogDirFullError):
         log.flush()
-    assert (log.recovery_point, log.flushed_end, log.needs_flush) == (24, 29, True)
+    assert (log.recovery_point, log.flushed_end, log.high_watermark, log.needs_flush) == (24, 29, 29, True)
     for seed in range(5):
         assert values(open_dir(fs.after_crash(random.Random(seed))).log("t")) == prefix(29)
     log.truncate_to(27)

@@ -447,10 +447,12 @@ class Log:
         """fsync everything below ``up_to`` (default: all) and move the recovery point there. In any thread."""
         if self.closed:
             return
-        with self._guard(), self._exclusive_flush():
-            self._flush(up_to)
-        if self._defers_flushes and self.hw_follows_end and self.high_watermark < self.flushed_end:
-            self.update_high_watermark(self.flushed_end)
+        try:
+            with self._guard(), self._exclusive_flush():
+                self._flush(up_to)
+        finally:  # also if an index had no room
+            if self._defers_flushes and self.hw_follows_end and self.high_watermark < self.flushed_end:
+                self.update_high_watermark(self.flushed_end)
 
     @contextmanager
     def _exclusive_flush(self) -> Iterator[None]:
