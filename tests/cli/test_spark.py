@@ -39,7 +39,7 @@ def test_reports_errors_before_spark_starts(tmp_path: Path) -> None:
         (("verify", tmp_path / "none"), "No such file or directory"),
         (("verify", tmp_path, "--conf", "spark.x"), "as in spark.driver.memory=4g"),
         (("table", tmp_path, tmp_path / "warehouse"), "--topic is missing"),
-        ((*latest, "--keep", "3d"), "--keep: a table of the newest values keeps each key until its tombstone"),
+        ((*latest, "--keep", "3d"), "--keep is for tables of all records: leave out --latest"),
         ((*latest, "--retain", "log"), "--retain: a table of the newest values keeps"),
         ((*latest[:-1], "--rebuild"), "--rebuild is for tables of the newest values: give --latest"),
         ((*latest[:-1], "--buckets", "4"), "--buckets is for tables of the newest values"),
