@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from seglog.core.errors import InvalidRequestError, UnsupportedFormatError
@@ -332,12 +332,12 @@ def decode(key: ConsumerKey, value: Buffer | None) -> ConsumerRecord:
     """Raises `InvalidRequestError`, and `UnsupportedFormatError` for a version that Kafka 4.3 does not know. Ignores
     bytes after the last field."""
     if value is None:
-        return key, None  # type: ignore[return-value]  # the types of key and value belong together in `_DECODERS`
+        return cast("ConsumerRecord", (key, None))
     reader = WireReader(value)
     version = reader.integer("int16")
     if version != _VERSION:
         raise UnsupportedFormatError(f"version {version} of a consumer group's record is not supported")
-    return key, _DECODERS[type(key)](reader)  # type: ignore[return-value]
+    return cast("ConsumerRecord", (key, _DECODERS[type(key)](reader)))  # `_DECODERS` keeps key and value together
 
 
 def _read_key_text(reader: WireReader) -> str:

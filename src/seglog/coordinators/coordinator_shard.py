@@ -11,7 +11,7 @@ group a classic one by a JoinGroup.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from uuid import UUID
 
 from seglog.coordinators import group_membership
@@ -131,7 +131,7 @@ class CoordinatorShard:
             self.groups.pop(key.group, None)
             return
         if isinstance(key, CONSUMER_KEYS):
-            self._apply_to_consumer(entry)  # type: ignore[arg-type]  # its key says that it is one
+            self._apply_to_consumer(cast("ConsumerRecord", entry))  # its key says that it is one
             return
         assert isinstance(key, OffsetCommitKey)
         assert value is None or isinstance(value, OffsetAndMetadata)
