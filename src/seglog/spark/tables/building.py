@@ -177,9 +177,7 @@ class _Run:
         self._source = source_of(replace(options, permissive=False))  # damage is never left out
         self._decoding = decoding
         self._topic = topic
-        self._with_delta = with_delta or (
-            table.path.is_local and table.files.exists(os.path.join(table.path.data, DELTA_LOG))
-        )
+        self._with_delta = has_delta(table, wanted=with_delta)
         self._workers = 1 if options.client is not None else workers  # a connection to a broker is for one thread
 
     def take_columns(self) -> None:
@@ -297,10 +295,15 @@ def check_delta(table: LogTable, *, wanted: bool) -> None:
         raise InvalidConfigError(f"{table.path.root}: a Delta log is for a warehouse in a directory")
 
 
+def has_delta(table: LogTable, *, wanted: bool) -> bool:
+    """Whether a Delta log is ``wanted``, or exists."""
+    return wanted or (table.path.is_local and table.files.exists(os.path.join(table.path.data, DELTA_LOG)))
+
+
 def follow_with_delta(table: LogTable, clock: Clock, *, wanted: bool) -> None:
     """Bring a Delta log up that is ``wanted`` or there. After each step, so that it says which commits changed records,
     and which only files."""
-    if wanted or (table.path.is_local and table.files.exists(os.path.join(table.path.data, DELTA_LOG))):
+    if has_delta(table, wanted=wanted):
         require("deltalake", "table", purpose="a Delta log")
         from seglog.table.delta_log import follow
 

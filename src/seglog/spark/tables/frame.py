@@ -79,10 +79,9 @@ def table(
     times.check()
     read = columns if columns is None or times == ALL_TIME else list(dict.fromkeys([*columns, "timestamp"]))
     with LogTable.open(path, catalog=catalog or OWN_CATALOG) as opened:
-        name, formats, facts = opened.path.name, opened.formats, None
-        if opened.key_buckets is not None:
-            facts = opened.keyed_facts(snapshot)
+        name, formats = opened.path.name, opened.formats
         is_merged = opened.key_buckets is not None and tail is not None
+        facts = opened.keyed_facts(snapshot) if is_merged else None
         if is_merged:  # an older row than the tail's is needed to know that it is hidden
             read = columns_to_merge(read)
         in_files = ALL_TIME if is_merged else times
