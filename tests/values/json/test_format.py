@@ -43,6 +43,13 @@ def one(type_: str, text: str) -> Any:
         ("binary", '"aGk="', b"hi"),
         ("array<int>", "[1, null]", [1, None]),
         ("map<string, int>", '{"a": 1, "b": null}', [("a", 1), ("b", None)]),
+        ("int", "1.0", 1),
+        ("int", "-0.0", 0),
+        ("smallint", "1e2", 100),
+        ("bigint", "9007199254740993.0", 9007199254740993),
+        ("bigint", "9223372036854775807.00", 9223372036854775807),
+        ("bigint", "92233720368547758.07e2", 9223372036854775807),
+        ("array<int>", "[1.0, 2e0]", [1, 2]),
         ("struct<a: int, b: string>", '{"b": "x", "c": 5}', {"a": None, "b": "x"}),
         ("int", "null", None),
     ],
@@ -71,7 +78,13 @@ def test_values_of_types_that_json_lacks(type_: str, text: str, expected: str) -
     ("type_", "text", "reason"),
     [
         ("int", '"1"', "'1' is not an integer"),
-        ("int", "1.0", "1.0 is not an integer"),
+        ("int", "1.5", "1.5 is not an integer"),
+        ("bigint", "1e-1", "0.1 is not an integer"),
+        ("bigint", "9007199254740993.5", "is not an integer"),
+        ("bigint", "1e300", "too large"),
+        ("bigint", "1e999999999", "infinity"),
+        ("bigint", "9223372036854775808", "too large"),
+        ("bigint", "9223372036854775808.0", "too large"),
         ("int", "true", "True is not an integer"),
         ("int", "2147483648", "too large"),
         ("string", "1", "got a 'int' object"),
@@ -132,3 +145,28 @@ def test_encoded_rows_decode_to_the_same_rows(data: st.DataObject) -> None:
     found = decode(schema, encoded.to_pylist())
     assert found.reasons == {}
     assert found.array.to_pylist() == column.to_pylist()
+
+
+_ANY = '{"type": "object", "properties": {"f": {}, "n": {"type": "integer"}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"text"', "text"),
+        ('"1"', "1"),
+        ("1", "1"),
+        ("1.10", "1.10"),
+        ("12345678901234567890.12345", "12345678901234567890.12345"),
+        ("true", "true"),
+        ("null", None),
+        ('{"a": [1, "x", null, 2.50]}', '{"a":[1,"x",null,2.50]}'),
+        ("[]", "[]"),
+    ],
+)
+def test_any_json_is_a_text_with_its_numbers_as_written(text: str, expected: str | None) -> None:
+    found = decode(_ANY, [f'{{"f": {text}, "n": 9007199254740993.0}}'.encode()])
+    assert found.reasons == {}
+    assert found.array.to_pylist() == [{"f": expected, "n": 9007199254740993}]
+    (again,) = made(_ANY).encode(found.array).to_pylist()
+    assert json.loads(again).get("f") == (json.loads(text) if text != '"1"' else 1)

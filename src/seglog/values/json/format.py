@@ -2,7 +2,8 @@
 
 A value has the type of its field, or is null or missing; other fields are ignored. Numbers are not taken from text, nor
 text from numbers. The types that JSON lacks are texts: dates and timestamps in ISO 8601 (in UTC without an offset),
-bytes in base64, and ``NaN``, ``Infinity`` and ``-Infinity``. A decimal is a number or a text.
+bytes in base64, and ``NaN``, ``Infinity`` and ``-Infinity``. A decimal is a number or a text. ``1.0`` and ``1e2`` are
+integers, as JSON Schema says.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from seglog.records.column_encoding import ByteColumn
 from seglog.values.casting import cast_column
 from seglog.values.json.ddl import parse_ddl
 from seglog.values.json.json_schema import parse_json_schema
+from seglog.values.json.shapes import AnyJson, Entries, Items, Object, Plain, Shape, arrow_type, shape_of
 from seglog.values.schemas import Decode, DecodedColumn, SchemaError, SchemaText
 
 Convert = Callable[[Any], Any]
@@ -31,6 +33,14 @@ _ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError, InvalidO
 """Raised by parsers and Arrow for a value that does not fit; Arrow's errors are of these classes."""
 _INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _DATE_LENGTH: Final = 10
+_EXACT_FLOATS: Final = 2**53
+"""All integers below are exact as floats."""
+_MOST_DIGITS: Final = 20
+"""More than any integer column has."""
+
+
+class _InexactError(ValueError):
+    """A number that a float does not hold exactly: the value is parsed again."""
 
 
 class JsonFormat:
@@ -40,9 +50,15 @@ class JsonFormat:
 
     def __init__(self, reader: SchemaText) -> None:
         text = reader.text.strip()
-        self._type = parse_json_schema(text, dict(reader.references)) if text.startswith("{") else parse_ddl(text)
-        self._convert = _reading(self._type)
-        self._loads = _loads(exact=_has(self._type, pa.types.is_decimal))
+        if text.startswith("{"):
+            shape = parse_json_schema(text, dict(reader.references))
+            self._type = arrow_type(shape)
+        else:
+            self._type = parse_ddl(text)
+            shape = shape_of(self._type)
+        self._shape = shape
+        self._convert = _reading(shape)
+        self._loads = _exact_loads if _has(self._type, pa.types.is_decimal) else _fast_loads()
 
     @property
     def type(self) -> pa.DataType:
@@ -58,17 +74,14 @@ class JsonFormat:
     def _decode(self, column: ByteColumn) -> DecodedColumn:
         values: list[Any] = []
         reasons: dict[int, str] = {}
-        loads, convert = self._loads, self._convert
         raw = column.data.data
         for row, (position, length) in enumerate(zip(*column.spans.tolist(), strict=True)):
             value = None
             if length >= 0:
                 try:
-                    value = loads(raw[position : position + length])
-                    if convert is not None and value is not None:
-                        value = convert(value)
+                    value = self._value(raw[position : position + length])
                 except _ERRORS as error:
-                    value, reasons[row] = None, str(error)
+                    reasons[row] = str(error)
             values.append(value)
         try:
             return DecodedColumn(pa.array(values, self._type), reasons)
@@ -81,14 +94,27 @@ class JsonFormat:
                 values[row], reasons[row] = None, str(error)
         return DecodedColumn(pa.array(values, self._type), reasons)
 
+    def _value(self, raw: memoryview) -> Any:
+        convert = self._convert
+        value = self._loads(raw)
+        if convert is None or value is None:
+            return value
+        try:
+            return convert(value)
+        except _InexactError:
+            return convert(_exact_loads(raw))
+
     def encode(self, column: pa.Array) -> pa.Array:
-        return write_json(cast_column(column, self._type))
+        return _write(cast_column(column, self._type), _writing(self._type, self._shape))
 
 
 def write_json(column: pa.Array) -> pa.Array:
     """A column of any type as texts. Fields that are null are left out, as Spark's ``to_json`` does."""
+    return _write(column, _writing(column.type, None))
+
+
+def _write(column: pa.Array, convert: Convert | None) -> pa.Array:
     orjson = require("orjson", "formats", purpose="writing JSON")
-    convert = _writing(column.type)
     option = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
     out: list[bytes | None] = []
     for row, value in enumerate(column.to_pylist()):
@@ -100,16 +126,21 @@ def write_json(column: pa.Array) -> pa.Array:
     return pa.array(out, pa.binary())
 
 
-def _loads(*, exact: bool) -> Callable[[memoryview], Any]:
-    if not exact:
-        found: Callable[[memoryview], Any] = require("orjson", "formats", purpose="reading JSON").loads
-        return found
-    decoder = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant)
-    return lambda raw: decoder.decode(str(raw, "utf-8"))
+def _fast_loads() -> Callable[[memoryview], Any]:
+    found: Callable[[memoryview], Any] = require("orjson", "formats", purpose="reading JSON").loads
+    return found
+
+
+def _exact_loads(raw: memoryview) -> Any:
+    """Numbers with a point or an exponent are decimals."""
+    return _EXACT.decode(str(raw, "utf-8"))
 
 
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
+
+
+_EXACT: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant)
 
 
 def _has(type_: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
@@ -123,13 +154,16 @@ def _has(type_: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
 # Reading: what Arrow does not do by itself, or does for values that are not of the type
 
 
-def _reading(type_: pa.DataType) -> Convert | None:
-    if isinstance(type_, pa.StructType):
-        return _of_struct([(one.name, _reading(one.type)) for one in type_], keep_null=True)
-    if isinstance(type_, pa.MapType):
-        return _pairs(_reading(type_.item_field.type))
-    if isinstance(type_, pa.ListType):
-        return _of_list(_reading(type_.value_type))
+def _reading(shape: Shape) -> Convert | None:
+    if isinstance(shape, Object):
+        return _of_struct([(name, _reading(one)) for name, one in shape.fields.items()], keep_null=True)
+    if isinstance(shape, Entries):
+        return _pairs(_reading(shape.value))
+    if isinstance(shape, Items):
+        return _of_list(_reading(shape.element))
+    if isinstance(shape, AnyJson):
+        return _any_text
+    type_ = shape.type if isinstance(shape, Plain) else pa.string()
     if type_ in _INTEGERS:
         return _integer
     if pa.types.is_floating(type_):
@@ -177,9 +211,35 @@ def _pairs(inner: Convert | None) -> Convert:
 
 
 def _integer(value: Any) -> Any:
-    if value.__class__ is not int:
-        raise TypeError(f"{_short(value)} is not an integer")
-    return value
+    if value.__class__ is int:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        if abs(value) >= _EXACT_FLOATS:
+            raise _InexactError(f"{value} is not exact")
+        return int(value)
+    if isinstance(value, Decimal):
+        if value.adjusted() >= _MOST_DIGITS:
+            raise OverflowError(f"{_short(value)} is too large for an integer")
+        if value % 1 == 0:
+            return int(value)
+    raise TypeError(f"{_short(value)} is not an integer")
+
+
+def _any_text(value: Any) -> str:
+    """A string as it is, other JSON as compact text with its numbers as they were written."""
+    if isinstance(value, str):
+        return value
+    if _has_float(value):
+        raise _InexactError(f"{_short(value)} has numbers that may not be exact")
+    orjson = require("orjson", "formats", purpose="reading JSON")
+    text: bytes = orjson.dumps(value, default=lambda number: orjson.Fragment(str(number)))
+    return text.decode()
+
+
+def _has_float(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_float, value.values()))
+    return any(map(_has_float, value)) if isinstance(value, list) else isinstance(value, float)
 
 
 def _float(value: Any) -> float:
@@ -230,20 +290,24 @@ def _binary(value: Any) -> bytes:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = str(value) if isinstance(value, Decimal) else repr(value)
     return f"{text[:60]}…" if len(text) > 60 else text
 
 
 # Writing
 
 
-def _writing(type_: pa.DataType) -> Convert | None:
+def _writing(type_: pa.DataType, shape: Shape | None) -> Convert | None:
+    """``shape`` is None for a column that no JSON Schema describes."""
     if isinstance(type_, pa.StructType):
-        return _of_struct([(one.name, _writing(one.type)) for one in type_], keep_null=False)
+        inner = shape.fields if isinstance(shape, Object) else {}
+        return _of_struct([(one.name, _writing(one.type, inner.get(one.name))) for one in type_], keep_null=False)
     if isinstance(type_, pa.MapType):
-        return _object(_writing(type_.item_field.type))
+        return _object(_writing(type_.item_field.type, shape.value if isinstance(shape, Entries) else None))
     if isinstance(type_, pa.ListType):
-        return _of_list(_writing(type_.value_type))
+        return _of_list(_writing(type_.value_type, shape.element if isinstance(shape, Items) else None))
+    if isinstance(shape, AnyJson):
+        return _any_json
     if pa.types.is_floating(type_):
         return lambda value: value if math.isfinite(value) else _float_text(value)
     if type_ == pa.duration("us"):
@@ -252,6 +316,16 @@ def _writing(type_: pa.DataType) -> Convert | None:
         fragment = require("orjson", "formats", purpose="writing JSON").Fragment
         return lambda value: fragment(f"{value:f}")
     return (lambda value: b64encode(value).decode()) if type_ == pa.binary() else None
+
+
+def _any_json(text: str) -> Any:
+    """The value that `_any_text` gives as ``text``: JSON if it is, or else a string."""
+    orjson = require("orjson", "formats", purpose="writing JSON")
+    try:
+        is_string = isinstance(orjson.loads(text), str)
+    except ValueError:
+        is_string = True
+    return text if is_string else orjson.Fragment(text)
 
 
 def _float_text(value: float) -> str:

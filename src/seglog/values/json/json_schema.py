@@ -1,48 +1,66 @@
-"""The part of JSON Schema that has an Arrow type.
+"""The columns that a JSON Schema describes, of any draft, and of OpenAPI.
 
 ==========================================  ================================================================
-``type``                                    Arrow
+Schema                                      Arrow
 ==========================================  ================================================================
 object with properties                      struct
-object with only additionalProperties       map of strings to its type
-array with one schema as items              list
+object with additionalProperties or         map of strings to their type; to texts if they have none
+patternProperties only, or with nothing
+array                                       list; of the type of all its items, if they are a tuple
 string                                      string; date32 or timestamp with format date or date-time; binary
-                                            with contentEncoding base64
-integer                                     int64, or what Connect's ``connect.type`` int8, int16, int32 says
+                                            with contentEncoding base64 or format byte
+integer                                     int64, or what Connect's ``connect.type`` int8, int16, int32 or
+                                            the format int32 says
 number                                      float64, or float32
 boolean                                     bool
-a list of null and one other, oneOf or      that type
-anyOf of null and one other
+const, enum                                 the type of the values
+null beside others                          their type
+oneOf, anyOf, a list of types               one type that holds all: numbers widen, objects have the fields
+                                            of all; otherwise texts
+allOf, $ref beside other keywords           a type that fits all of them: an object with all their fields
+anything (``{}``, ``true``, no type)        texts: a string as it is, the JSON of everything else
 ==========================================  ================================================================
 
-``$ref`` may lead into the schema itself or to a reference. Keywords that only restrict values are not checked.
-Everything else is refused by its name, and so are types that contain themselves.
+``$ref`` may lead into the schema itself (a pointer, ``$anchor``, ``$id``) or to a reference. Keywords that only
+restrict values are not checked. A type that contains itself is refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Any, Final
+from urllib.parse import unquote, urljoin
 
 import pyarrow as pa
 
+from seglog.values.json.shapes import ANY, NOTHING, Entries, Items, Object, Plain, Shape, both, either
 from seglog.values.schemas import SchemaError
 
-_COMBINED: Final = ("allOf", "not", "if", "patternProperties", "prefixItems", "dependentSchemas")
 _INTEGERS: Final = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32()}
-_FORMATS: Final = {"date": pa.date32(), "date-time": pa.timestamp("us", tz="UTC")}
+_FORMATS: Final = {"date": pa.date32(), "date-time": pa.timestamp("us", tz="UTC"), "byte": pa.binary()}
+_KINDS: Final = (
+    ("object", ("properties", "additionalProperties", "patternProperties")),
+    ("array", ("items", "prefixItems")),
+)
+"""Schemas often leave out the type that these keywords imply."""
+_MOST_SCHEMAS: Final = 100_000
+"""A few nested definitions can refer to each other so often that following them would never end."""
 
 
-def parse_json_schema(text: str, references: Mapping[str, str]) -> pa.DataType:
-    """The type of a schema; ``references`` are the texts of others by the name of their ``$ref``.
+def parse_json_schema(text: str, references: Mapping[str, str]) -> Shape:
+    """The shape of a schema's values; ``references`` are the texts of others by the name of their ``$ref``.
 
-    >>> str(parse_json_schema('{"type": "object", "properties": {"n": {"type": "integer"}}}', {}))
-    'struct<n: int64>'
+    >>> parse_json_schema('{"type": "object", "properties": {"n": {"type": "integer"}}}', {})
+    Object(fields={'n': Plain(type=DataType(int64))})
     """
     documents = {name: _load(one) for name, one in references.items()}
     root = _load(text)
-    return _Types(documents | {"": root}).of(root, "", "")
+    try:
+        return _Shapes(documents | {"": root}).of(root, "", "") or ANY
+    except RecursionError:
+        raise SchemaError("the JSON Schema is nested too deeply") from None
 
 
 def _load(text: str) -> Any:
@@ -52,95 +70,218 @@ def _load(text: str) -> Any:
         raise SchemaError(f"the JSON Schema is not JSON: {error}") from error
 
 
-class _Types:
+class _Shapes:
     """``documents`` by name; the schema itself has none."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
-        self._open: list[str] = []
+        self._identified = dict(_identified(documents))
+        self._open: list[int] = []
+        self._seen = 0
 
-    def of(self, node: Any, document: str, where: str) -> pa.DataType:
-        place = f" (at {where})" if where else ""
+    def of(self, node: Any, document: str, where: str) -> Shape | None:
+        """None if the schema says nothing about the type, as one that only restricts values."""
+        if isinstance(node, bool):
+            return ANY if node else NOTHING
         if not isinstance(node, dict):
-            raise SchemaError(f"a JSON Schema without a type is not supported{place}")
-        for keyword in _COMBINED:
-            if keyword in node:
-                raise SchemaError(f"{keyword} of a JSON Schema is not supported{place}")
+            raise SchemaError(f"{json.dumps(node)[:60]} is not a JSON Schema{_at(where)}")
+        self._seen += 1
+        if self._seen > _MOST_SCHEMAS:
+            raise SchemaError(f"the JSON Schema has over {_MOST_SCHEMAS:,} parts when its $ref are followed")
+        found = list(self._conjuncts(node, document, where))
+        return reduce(both, found) if found else None
+
+    def _conjuncts(self, node: Mapping[str, Any], document: str, where: str) -> Iterator[Shape]:
+        """The shapes that a value must have at once."""
+        own = self._own(node, document, where)
+        if own is not None:
+            yield own
         if "$ref" in node:
-            return self._referred(str(node["$ref"]), document, where)
-        for keyword in ("oneOf", "anyOf"):
-            if keyword in node:
-                return self.of(_only_one(node[keyword], {"type": "null"}, keyword, place), document, where)
-        kind = node.get("type")
-        if isinstance(kind, list):
-            kind = _only_one(kind, "null", "type", place)
+            referred = self._referred(str(node["$ref"]), document, where)
+            if referred is not None:
+                yield referred
+        for keyword in ("allOf", "oneOf", "anyOf"):
+            if keyword not in node:
+                continue
+            parts = node[keyword]
+            if not isinstance(parts, list) or not parts:
+                raise SchemaError(f"{keyword} of a JSON Schema is not a list of schemas{_at(where)}")
+            found = [one for one in (self.of(part, document, where) for part in parts) if one is not None]
+            if found:
+                yield reduce(both if keyword == "allOf" else either, found)
+
+    def _own(self, node: Mapping[str, Any], document: str, where: str) -> Shape | None:
+        """What the keywords of the schema itself say."""
+        kinds = node.get("type")
+        if kinds is None:
+            if "const" in node:
+                return _shape_of_value(node["const"])
+            if isinstance(node.get("enum"), list):
+                return _either(map(_shape_of_value, node["enum"]))
+            kinds = [kind for kind, keywords in _KINDS if any(one in node for one in keywords)]
+        elif not isinstance(kinds, list):
+            kinds = [kinds]
+        shapes = [self._kind(kind, node, document, where) for kind in kinds]
+        return _either(shapes) if shapes else None
+
+    def _kind(self, kind: Any, node: Mapping[str, Any], document: str, where: str) -> Shape:
+        if isinstance(kind, dict):  # draft 3
+            return self.of(kind, document, where) or ANY
         if kind == "object":
             return self._object(node, document, where)
         if kind == "array":
-            if not isinstance(node.get("items"), dict):
-                raise SchemaError(f"an array without one schema for its items is not supported{place}")
-            return pa.list_(pa.field("element", self.of(node["items"], document, f"{where}[]")))
+            return Items(self._element(node, document, f"{where}[]"))
         found = _plain(kind, node)
         if found is None:
-            raise SchemaError(f"the type {kind} of a JSON Schema is not supported{place}")
+            raise SchemaError(f"JSON Schema has no type {kind}{_at(where)}")
         return found
 
-    def _object(self, node: Mapping[str, Any], document: str, where: str) -> pa.DataType:
+    def _object(self, node: Mapping[str, Any], document: str, where: str) -> Shape:
         properties = node.get("properties")
-        if properties:
-            return pa.struct(
-                [
-                    pa.field(name, self.of(one, document, f"{where}.{name}" if where else name))
+        if isinstance(properties, dict) and properties:
+            return Object(
+                {
+                    name: self.of(one, document, f"{where}.{name}" if where else name) or ANY
                     for name, one in properties.items()
-                ]
+                }
             )
-        values = node.get("additionalProperties")
-        if isinstance(values, dict) and values:
-            return pa.map_(pa.string(), self.of(values, document, f"{where}{{}}"))
-        place = f" (at {where})" if where else ""
-        raise SchemaError(f"an object with neither properties nor typed additionalProperties is not supported{place}")
+        patterns = node.get("patternProperties")
+        values = list(patterns.values()) if isinstance(patterns, dict) else []
+        more = node.get("additionalProperties")
+        if more is not None and more is not False:
+            values.append(more)
+        shapes = [self.of(one, document, f"{where}{{}}") or ANY for one in values]
+        return Entries(_either(shapes) if shapes else ANY)
 
-    def _referred(self, ref: str, document: str, where: str) -> pa.DataType:
-        name, _, pointer = ref.partition("#")
-        target = name or document
-        place = f" (at {where})" if where else ""
-        if target not in self._documents:
-            raise SchemaError(f"$ref {ref!r} is not among the references{place}")
-        whole = f"{target}#{pointer}"
-        if whole in self._open:
-            raise SchemaError(f"$ref {ref!r} contains itself{place}: recursive types are not supported")
-        node = self._documents[target]
-        for step in pointer.split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            if not isinstance(node, dict) or step not in node:
-                raise SchemaError(f"$ref {ref!r} leads nowhere{place}")
-            node = node[step]
-        self._open.append(whole)
+    def _element(self, node: Mapping[str, Any], document: str, where: str) -> Shape:
+        """The shape of each item; those of a tuple share one."""
+        items, first = node.get("items"), node.get("prefixItems")
+        if isinstance(items, list):
+            first, items = items, node.get("additionalItems", False)
+        parts = list(first) if isinstance(first, list) else []
+        if items is not None and items is not False:
+            parts.append(items)
+        shapes = [self.of(one, document, where) or ANY for one in parts]
+        return _either(shapes) if shapes else ANY
+
+    def _referred(self, ref: str, document: str, where: str) -> Shape | None:
+        target, node = self._find(ref, document, where)
+        if id(node) in self._open:
+            raise SchemaError(f"$ref {ref!r} contains itself{_at(where)}: recursive types are not supported")
+        self._open.append(id(node))
         found = self.of(node, target, where)
         self._open.pop()
         return found
 
+    def _find(self, ref: str, document: str, where: str) -> tuple[str, Any]:
+        """The document and the schema that a ``$ref`` names."""
+        if ref in self._identified:
+            return self._identified[ref]
+        name, _, fragment = ref.partition("#")
+        base = self._documents[document]
+        joined = urljoin(_id_of(base), name)
+        for candidate in (name, joined) if name else (document,):
+            if candidate in self._documents:
+                target, node = candidate, self._documents[candidate]
+            elif candidate in self._identified:
+                target, node = self._identified[candidate]
+            else:
+                continue
+            if fragment and not fragment.startswith("/"):  # an $anchor
+                anchored = dict(_anchors(node)).get(fragment)
+                if anchored is None:
+                    break
+                return target, anchored
+            return target, _follow(node, ref, fragment, where)
+        if not name or name in self._documents:
+            raise SchemaError(f"$ref {ref!r} leads nowhere{_at(where)}")
+        raise SchemaError(f"$ref {ref!r} is not among the references{_at(where)}")
 
-def _only_one(kinds: Any, null: Any, keyword: str, place: str) -> Any:
-    """The one of several that is not null."""
-    others = [one for one in kinds if one != null] if isinstance(kinds, list) else []
-    if len(others) != 1:
-        raise SchemaError(f"{keyword} of several types is not supported{place}")
-    return others[0]
+
+def _follow(node: Any, ref: str, pointer: str, where: str) -> Any:
+    """The part of a document that a JSON Pointer (RFC 6901) leads to."""
+    for step in pointer.split("/")[1:]:
+        step = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and step in node:
+            node = node[step]
+        elif isinstance(node, list) and step.isdecimal() and int(step) < len(node):
+            node = node[int(step)]
+        else:
+            raise SchemaError(f"$ref {ref!r} leads nowhere{_at(where)}")
+    return node
 
 
-def _plain(kind: Any, node: Mapping[str, Any]) -> pa.DataType | None:
-    """The type of a value without parts; None if it is not one."""
-    hint = str(node.get("connect.type"))
+def _identified(documents: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """Each schema that has an ``$id`` (``id`` in draft 4 and before), by it, with its document's name."""
+    for name, document in documents.items():
+        for node in _nodes(document):
+            if _id_of(node):
+                yield _id_of(node).removesuffix("#"), (name, node)
+
+
+def _anchors(document: Any) -> Iterator[tuple[str, Any]]:
+    for node in _nodes(document):
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(node.get(keyword), str):
+                yield node[keyword], node
+        if _id_of(node).startswith("#"):
+            yield _id_of(node)[1:], node
+
+
+def _nodes(document: Any) -> Iterator[dict[str, Any]]:
+    pending = [document]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            yield one
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
+
+
+def _id_of(node: Any) -> str:
+    if not isinstance(node, dict):
+        return ""
+    found = node.get("$id", node.get("id"))
+    return found if isinstance(found, str) else ""
+
+
+def _either(shapes: Iterable[Shape]) -> Shape:
+    found: Shape = NOTHING
+    return reduce(either, shapes, found)
+
+
+def _shape_of_value(value: Any) -> Shape:
+    """The shape of a constant."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return Plain(pa.bool_())
+    if isinstance(value, int | float):
+        return Plain(pa.int64() if float(value).is_integer() else pa.float64())
+    if isinstance(value, str):
+        return Plain(pa.string())
+    if isinstance(value, list):
+        return Items(_either(map(_shape_of_value, value)))
+    return Object({name: _shape_of_value(one) for name, one in value.items()}) if value else Entries(ANY)
+
+
+def _plain(kind: Any, node: Mapping[str, Any]) -> Shape | None:
+    """The shape of a type without parts; None if there is no such type."""
+    hint, format_ = str(node.get("connect.type")), str(node.get("format"))
+    if kind == "null":
+        return NOTHING
+    if kind == "any":  # drafts before 4
+        return ANY
     if kind == "string":
         is_binary = node.get("contentEncoding") == "base64" or hint == "bytes"
-        return pa.binary() if is_binary else _FORMATS.get(str(node.get("format")), pa.string())
+        return Plain(pa.binary() if is_binary else _FORMATS.get(format_, pa.string()))
     if kind == "integer":
-        return _INTEGERS.get(hint, pa.int64())
+        return Plain(_INTEGERS.get(hint) or _INTEGERS.get(format_) or pa.int64())
     if kind == "number":
-        return pa.float32() if hint == "float32" else pa.float64()
-    if kind == "boolean":
-        return pa.bool_()
-    symbols = node.get("enum")
-    is_enum = kind is None and isinstance(symbols, list) and all(isinstance(one, str) for one in symbols)
-    return pa.string() if is_enum else None
+        return Plain(pa.float32() if "float32" in (hint, format_) or format_ == "float" else pa.float64())
+    return Plain(pa.bool_()) if kind == "boolean" else None
+
+
+def _at(where: str) -> str:
+    return f" (at {where})" if where else ""
