@@ -221,7 +221,7 @@ class RegistryState:
             return schema
         try:
             if kind == AVRO:
-                parse_schema(text, self._reference_texts(schema))
+                parse_schema(text, self._reference_texts(schema), strict=True)
             parsed = json.loads(text)
         except (SchemaError, ValueError, RecursionError) as error:
             raise invalid(42201, f"Invalid schema: {error}") from None

@@ -22,12 +22,14 @@ from seglog.values.avro.schema import (
     Enum,
     Fixed,
     Map,
+    Named,
     Primitive,
     Record,
     Schema,
     Union,
     default_branch,
     describe,
+    misfit_of_default,
     simple_name,
 )
 from seglog.values.schemas import SchemaError
@@ -134,7 +136,10 @@ class _Compiler:
     def _default(self, schema: Schema, node: Node, default: Any, where: str) -> None:
         """Append a default, given as JSON, to the node."""
         branch = default_branch(schema, default)
-        assert branch is not None  # the parser has checked it
+        if branch is None:
+            raise SchemaError(
+                f"{where}: the writer's record has no such field, and {misfit_of_default(schema, default)}"
+            )
         if branch.kind == "null":
             self.null(node)
             return
@@ -178,8 +183,8 @@ class _Compiler:
                 raise SchemaError(
                     f"the default of {where} has a character beyond U+00FF, which is not a byte"
                 ) from None
-            if isinstance(schema, Fixed) and len(raw) != schema.size:
-                raise SchemaError(f"the default of {where} has {len(raw)} bytes, not {schema.size}")
+            if isinstance(schema, Fixed):  # as Avro for Java does
+                raw = raw[: schema.size].ljust(schema.size, b"\0")
             if logical == "decimal":
                 number = int.from_bytes(raw, "big", signed=True)
                 self.emit(Op.CONSTANT, node.column, _signed(number))
@@ -413,15 +418,15 @@ class _Compiler:
 def misfit(writer: Schema, reader: Schema) -> str:
     """Why a value of ``writer`` is none of ``reader``, looked at from outside: neither is a union. Empty if it is one.
 
-    The parts of records, arrays and maps are not compared.
+    The parts of records, arrays and maps are not compared, nor are the names of records: Avro for Java also reads a
+    record as one of another name.
     """
     plain = f"{describe(writer)} cannot be read as {describe(reader)}"
     if isinstance(reader, Record | Enum | Fixed):
         if writer.kind != reader.kind:
             return plain
         assert isinstance(writer, Record | Enum | Fixed)
-        names = {simple_name(reader.name), *map(simple_name, reader.aliases)}
-        if simple_name(writer.name) not in names:
+        if not isinstance(reader, Record) and not has_name_of(reader, writer):
             return plain
         if isinstance(writer, Fixed) and isinstance(reader, Fixed) and writer.size != reader.size:
             return f"{plain}: it has {writer.size} bytes, not {reader.size}"
@@ -434,9 +439,23 @@ def misfit(writer: Schema, reader: Schema) -> str:
     return ""
 
 
+def has_name_of(reader: Named, writer: Named) -> bool:
+    """Whether the reader's type has the writer's name, without namespaces, or has it as an alias."""
+    return simple_name(writer.name) in {simple_name(reader.name), *map(simple_name, reader.aliases)}
+
+
 def best_branch(writer: Schema, reader: Union) -> Schema | None:
-    """The branch of a reader's union for a writer's schema: one of its type, or else the first that it promotes to."""
+    """The branch of a reader's union for a writer's schema: one of its type, or else the first that it promotes to.
+
+    Of several records it is the one with the writer's name; one alone may have any name.
+    """
     fitting = [branch for branch in reader.branches if not misfit(writer, branch)]
+    if isinstance(writer, Record):
+        records = [branch for branch in fitting if isinstance(branch, Record)]
+        same = [branch for branch in records if branch.name == writer.name]
+        named = same or [branch for branch in records if has_name_of(branch, writer)]
+        found = named or (records if len(records) == 1 else [])
+        return found[0] if found else None
     for branch in fitting:
         if branch.kind == writer.kind:
             return branch

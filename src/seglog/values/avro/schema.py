@@ -1,4 +1,9 @@
-"""Avro schemas as objects (Avro 1.11 specification, "Schema Declaration" and "Names")."""
+"""Avro schemas as objects (Avro 1.12 specification, "Schema Declaration" and "Names").
+
+Schemas that registries have kept for years are not all valid: defaults have the wrong type, and names have hyphens.
+Avro for Java reads values of such schemas (``setValidateDefaults(false)``, ``NameValidator.NO_VALIDATION``), and so
+does seglog. A wrong default is an error only if it is needed. A strict parser, as for a new schema, refuses both.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,8 @@ from seglog.values.schemas import SchemaError
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""A string, which is kept, or a comment."""
 NO_DEFAULT: Final = object()
 """Stands for a field without a default, which differs from the default null."""
 
@@ -109,34 +116,39 @@ def describe(schema: Schema) -> str:
     return schema.kind
 
 
-def parse_schema(text: str, references: Sequence[str] = ()) -> Schema:
+def parse_schema(text: str, references: Sequence[str] = (), *, strict: bool = False) -> Schema:
     """Parse a schema; ``references`` are the texts of schemas whose names it uses, each after those that it needs.
 
-    Raises `SchemaError`, which names the type.
+    ``strict`` also checks names and defaults. Raises `SchemaError`, which names the type.
 
     >>> parse_schema('{"type": "record", "name": "a.Flight", "fields": [{"name": "n", "type": "int"}]}').fields[0].name
     'n'
     """
     names: dict[str, Named] = {}
     for reference in references:
-        _Parser(names).parse(_load(reference), "")
-    return _Parser(names).parse(_load(text), "")
+        _Parser(names, strict=False).parse(load_schema(reference), "")
+    return _Parser(names, strict=strict).parse(load_schema(text), "")
 
 
-def _load(text: str) -> Any:
+def load_schema(text: str) -> Any:
+    """A schema's JSON, in which Avro for Java allows comments. `SchemaError` if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         if _NAME.fullmatch(text.strip()):  # registries also return a primitive without its quotes
             return text.strip()
+        plain = _COMMENT.sub(lambda found: found[1] or " ", text)
+        if plain != text:
+            return load_schema(plain)
         raise SchemaError(f"the Avro schema is not JSON: {error}") from error
 
 
 class _Parser:
     """``names`` has every named type by its full name."""
 
-    def __init__(self, names: dict[str, Named]) -> None:
+    def __init__(self, names: dict[str, Named], *, strict: bool) -> None:
         self._names = names
+        self._strict = strict
 
     def parse(self, node: Any, namespace: str) -> Schema:
         try:
@@ -203,13 +215,13 @@ class _Parser:
                 raise SchemaError(f"record {name} has a field without a name or type")
             if any(one["name"] == other.name for other in record.fields):
                 raise SchemaError(f"record {name} has two fields {one['name']}")
-            made = Field(
-                one["name"],
-                self._any(one["type"], inner),
-                one.get("default", NO_DEFAULT),
-                tuple(alias for alias in one.get("aliases") or () if isinstance(alias, str)),
-            )
-            check_default(made, name)
+            if self._strict and not _NAME.fullmatch(one["name"]):
+                raise SchemaError(f"record {name} has a field {one['name']!r}, which is not a name")
+            schema = self._any(one["type"], inner)
+            default = _default_of(one.get("default", NO_DEFAULT), schema)
+            made = Field(one["name"], schema, default, _texts(one.get("aliases")))
+            if self._strict and default is not NO_DEFAULT and not _is_valid(schema, default):
+                raise SchemaError(f"{misfit_of_default(schema, default)} (field {made.name} of record {name})")
             record.fields.append(made)
         return record
 
@@ -218,11 +230,13 @@ class _Parser:
         symbols = _need(node, "symbols", f"enum {name}")
         if not isinstance(symbols, list) or not all(isinstance(one, str) for one in symbols):
             raise SchemaError(f"the symbols of enum {name} are not names")
-        if not symbols or len(set(symbols)) != len(symbols):
-            raise SchemaError(f"enum {name} has no symbol, or one twice")
+        if len(set(symbols)) != len(symbols):
+            raise SchemaError(f"enum {name} has a symbol twice")
         default = node.get("default")
         if default is not None and default not in symbols:
-            raise SchemaError(f"the default {default!r} of enum {name} is not one of its symbols")
+            if self._strict:
+                raise SchemaError(f"the default {default!r} of enum {name} is not one of its symbols")
+            default = None
         made = Enum(name, tuple(symbols), default, _aliases(node, name))
         self._names[name] = made
         return made
@@ -238,13 +252,31 @@ class _Parser:
 
     def _new_name(self, node: Mapping[str, Any], namespace: str) -> str:
         given = node.get("name")
-        if not isinstance(given, str) or not _NAME.fullmatch(given):
+        if not isinstance(given, str) or not (_NAME.fullmatch(given) if self._strict else given):
             raise SchemaError(f"{given!r} is not a name for an Avro {node['type']}")
-        own = node.get("namespace", namespace)
-        full = given if "." in given or not own else f"{own}.{given}"
-        if full in self._names:
+        full = full_name(given, node.get("namespace"), namespace)
+        if full in self._names and not self._is_same(self._names[full], node):
             raise SchemaError(f"the Avro type {full} is defined twice")
         return full
+
+    @staticmethod
+    def _is_same(there: Named, node: Mapping[str, Any]) -> bool:
+        """Whether a second definition says the same. Avro for Java also compares only enums and fixed types."""
+        if isinstance(there, Enum):
+            return node["type"] == "enum" and node.get("symbols") == list(there.symbols)
+        return isinstance(there, Fixed) and node["type"] == "fixed" and node.get("size") == there.size
+
+
+def full_name(given: str, own: object, namespace: str) -> str:
+    """The full name of a type in ``namespace``; ``own`` is its attribute ``namespace``.
+
+    >>> full_name("Flight", None, "org.example"), full_name("Flight", "", "org.example"), full_name("a.B", "c", "d")
+    ('org.example.Flight', 'Flight', 'a.B')
+    """
+    if "." in given:
+        return given.removeprefix(".")
+    space = own if isinstance(own, str) else namespace
+    return f"{space}.{given}" if space else given
 
 
 def _need(node: Mapping[str, Any], key: str, what: str) -> Any:
@@ -254,10 +286,11 @@ def _need(node: Mapping[str, Any], key: str, what: str) -> Any:
 
 
 def _aliases(node: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    namespace = name.rpartition(".")[0]
-    return tuple(
-        alias if "." in alias or not namespace else f"{namespace}.{alias}" for alias in node.get("aliases") or ()
-    )
+    return tuple(full_name(alias, None, name.rpartition(".")[0]) for alias in _texts(node.get("aliases")))
+
+
+def _texts(found: object) -> tuple[str, ...]:
+    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
 
 
 _LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
@@ -311,14 +344,18 @@ _JSON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def check_default(one: Field, record: str) -> None:
-    """Raise `SchemaError` if the default is not of the field's type. That of a union is of its first branch, though
-    any branch is accepted here, as Avro's libraries do."""
-    if one.default is not NO_DEFAULT and default_branch(one.schema, one.default) is None:
-        raise SchemaError(
-            f"the default {json.dumps(one.default)} of field {one.name} of record {record} is not of type "
-            f"{describe(one.schema)}"
-        )
+def _default_of(default: Any, schema: Schema) -> Any:
+    """A field's default. Texts are numbers where the type is float or double, as in Avro for Java."""
+    if isinstance(default, str) and schema.kind in ("float", "double"):
+        try:
+            return float(default)
+        except ValueError:
+            return default
+    return default
+
+
+def misfit_of_default(schema: Schema, default: Any) -> str:
+    return f"the default {json.dumps(default)[:80]} is not of type {describe(schema)}"
 
 
 def default_branch(schema: Schema, default: Any) -> Schema | None:
@@ -330,11 +367,32 @@ def default_branch(schema: Schema, default: Any) -> Schema | None:
             continue
         if isinstance(default, bool) and branch.kind != "boolean":
             continue
-        if isinstance(default, _JSON_TYPES[branch.kind]) and (
-            not isinstance(branch, Enum) or default in branch.symbols
-        ):
+        if isinstance(branch, Enum) and default not in branch.symbols:
+            continue
+        if isinstance(default, _JSON_TYPES[branch.kind]) or _is_integral(branch, default):
             return branch
     return None
+
+
+def _is_valid(schema: Schema, default: Any) -> bool:
+    """Whether a default and its parts are of the type; of a union, of any branch (``Schema.isValidDefault``)."""
+    if isinstance(schema, Union):
+        return any(_is_valid(branch, default) for branch in schema.branches)
+    if default_branch(schema, default) is None or _is_integral(schema, default):
+        return False
+    if isinstance(schema, Array):
+        return all(_is_valid(schema.items, one) for one in default)
+    if isinstance(schema, Map):
+        return all(_is_valid(schema.values, one) for one in default.values())
+    if isinstance(schema, Record):
+        values = [(one, default.get(one.name, one.default)) for one in schema.fields]
+        return all(value is not NO_DEFAULT and _is_valid(one.schema, value) for one, value in values)
+    return True
+
+
+def _is_integral(schema: Schema, default: Any) -> bool:
+    """Whether a default is an integer that is written as ``1.0``."""
+    return schema.kind in ("int", "long") and isinstance(default, float) and default.is_integer()
 
 
 def named_types(schema: Schema) -> Iterator[Named]:
