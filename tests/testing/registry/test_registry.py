@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.testing import Broker
+from seglog.testing.registry.api import RegistryApi
 from seglog.testing.registry.state import LEVELS, RegistryState, Version, version_record
 from seglog.testing.registry.state import Schema as StoredSchema
 from tests.kit.confluent_registry import RegistryClientError, reference, registry_client, schema
@@ -61,6 +62,65 @@ def test_versions_and_ids(client: Any) -> None:
     assert client.lookup_schema("f-value", first).version == 1
     assert client.get_schema_by_guid(latest.guid).schema_str == latest.schema.schema_str
     assert {(one.subject, one.version) for one in client.get_schema_versions(one)} == {("f-value", 1), ("g-value", 1)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("AVRO", ['"string"', '{"type": "string"}', '{"type":\n"string"}']),
+        (
+            "AVRO",
+            [
+                '{"type":"record","name":"R","namespace":"n","fields":[{"name":"x","type":"int"}]}',
+                '{"fields": [{"type": "int", "name": "x"}], "name": "n.R", "type": "record"}',
+                '{"type":"record","name":"n.R","fields":[{"name":"x","type":{"type":"int"}, "order": "ascending"}]}',
+            ],
+        ),
+        ("JSON", ['{"type":"object"}', '{ "type" : "object" }']),
+        (
+            "PROTOBUF",
+            [
+                'syntax = "proto3"; message A { string x = 1; }',
+                "syntax='proto3';\n\nmessage A\n{\n\tstring x=1;\n}\n",
+            ],
+        ),
+    ],
+)
+def test_one_schema_has_one_id_however_it_is_written(client: Any, kind: str, texts: list[str]) -> None:
+    ids = {client.register_schema(f"s{number}", schema(text, kind)) for number, text in enumerate(texts)}
+    ids |= {client.register_schema("s0", schema(text, kind)) for text in texts}
+    assert len(ids) == 1
+    assert client.get_versions("s0") == [1]
+    assert {client.lookup_schema("s0", schema(text, kind)).version for text in texts} == {1}
+
+
+def test_the_order_of_properties_counts_unless_schemas_are_normalized(client: Any) -> None:
+    one = schema('{"type":"object","required":["x"]}', "JSON")
+    other = schema('{"required":["x"],"type":"object"}', "JSON")
+    client.set_compatibility(level="NONE")
+    assert client.register_schema("a", one) != client.register_schema("a", other)
+    normal = {client.register_schema("b", each, normalize_schemas=True) for each in (one, other)}
+    assert len(normal) == 1
+    assert client.lookup_schema("b", one, normalize_schemas=True).version == 1
+
+
+def test_a_registry_normalizes_all_schemas_if_it_is_configured_so() -> None:
+    state = RegistryState()
+    api = RegistryApi(state, lambda changes: None)
+
+    def ask(method: str, path: str, **body: Any) -> Any:
+        return api.answer(method, path, json.dumps(body).encode()).body
+
+    assert ask("PUT", "/config", compatibility="NONE") == {"compatibility": "NONE"}
+    assert ask("PUT", "/config", normalize=True) == {"normalize": True}
+    assert ask("GET", "/config") == {"compatibilityLevel": "NONE", "normalize": True}
+    texts = ('{"type":"object","required":["x"]}', '{"required":["x"],"type":"object"}')
+    ids = {ask("POST", "/subjects/c/versions", schemaType="JSON", schema=text)["id"] for text in texts}
+    assert len(ids) == 1
+    assert ask("PUT", "/config/d", normalize=False) == {"normalize": False}
+    ids = {ask("POST", "/subjects/d/versions", schemaType="JSON", schema=text)["id"] for text in texts}
+    assert len(ids) == 2
+    assert ask("PUT", "/config", other=1)["error_code"] == 42203
 
 
 def test_missing_objects_get_confluents_error_codes(client: Any) -> None:
@@ -200,7 +260,7 @@ _SCHEMAS = [StoredSchema("AVRO", f'"{kind}"') for kind in ("int", "long", "strin
 def test_a_compacted_topic_means_the_same(steps: list[tuple[str, StoredSchema, str]]) -> None:
     """Only the last record of each key is left, in the order of the log."""
     state = RegistryState()
-    for change in state.set_level(None, "NONE"):
+    for change in state.configure(None, level="NONE", normalize=None):
         state.apply(*change)
     log = []
     for subject, stored, step in steps:

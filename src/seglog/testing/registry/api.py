@@ -15,6 +15,7 @@ from seglog.testing.registry.state import (
     Change,
     RegistryError,
     RegistryState,
+    Schema,
     Version,
     invalid,
     not_found,
@@ -89,13 +90,13 @@ class RegistryApi:
             case ("GET",):
                 return state.subjects(deleted=deleted)
             case "POST", subject:
-                return _version_json(state.lookup(subject, state.parse(asked.json()), deleted=deleted))
+                return _version_json(state.lookup(subject, self._schema(asked, subject), deleted=deleted))
             case "DELETE", subject:
                 numbers, changes = state.delete_subject(subject, permanent=asked.flag("permanent"))
                 self._carry_out(changes)
                 return numbers
             case "POST", subject, "versions":
-                schema = state.parse(asked.json())
+                schema = self._schema(asked, subject)
                 schema_id, changes = state.register(subject, schema)
                 self._carry_out(changes)
                 return {"id": schema_id, "guid": schema.guid, **schema_json(schema)}
@@ -113,10 +114,14 @@ class RegistryApi:
                 return number
         raise _no_method(asked)
 
+    def _schema(self, asked: _Request, subject: str) -> Schema:
+        normalize = asked.flag("normalize") or self._state.normalizes(subject)
+        return self._state.parse(asked.json(), normalize=normalize)
+
     def _compatibility(self, asked: _Request) -> Any:
         match asked.method, *asked.words[1:]:
             case "POST", "subjects", subject, "versions", *rest if len(rest) < 2:
-                misfits = self._state.misfits(subject, self._state.parse(asked.json()), *rest)
+                misfits = self._state.misfits(subject, self._schema(asked, subject), *rest)
                 found: dict[str, Any] = {"is_compatible": not misfits}
                 return found | ({"messages": misfits} if asked.flag("verbose") else {})
         raise _no_method(asked)
@@ -124,11 +129,18 @@ class RegistryApi:
     def _config(self, asked: _Request) -> Any:
         subject, default = asked.subject(), asked.flag("defaultToGlobal")
         if asked.method == "GET":
-            return {"compatibilityLevel": self._state.level(subject, default=default)}
+            found: dict[str, Any] = {"compatibilityLevel": self._state.level(subject, default=default)}
+            return found | ({"normalize": True} if self._state.normalizes(subject) else {})
         if asked.method == "PUT":
-            level = str(asked.json().get("compatibility", "")).upper()
-            self._carry_out(self._state.set_level(subject, level))
-            return {"compatibility": level}
+            given = asked.json()
+            level, normalize = given.get("compatibility"), given.get("normalize")
+            changes = self._state.configure(
+                subject,
+                level=None if level is None else str(level).upper(),
+                normalize=normalize if isinstance(normalize, bool) else None,
+            )
+            self._carry_out(changes)
+            return {name: given[name] for name in ("compatibility", "normalize") if name in given}
         if asked.method == "DELETE":
             before = self._state.level(subject, default=False)
             self._carry_out(self._state.unset("CONFIG", subject))

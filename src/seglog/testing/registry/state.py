@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from uuid import UUID
 
+from seglog.testing.registry.schema_texts import canonical_text
 from seglog.values.avro.compatibility import incompatibilities
 from seglog.values.avro.schema import parse_schema
 from seglog.values.schemas import AVRO, JSON, PROTOBUF, SchemaError
@@ -86,6 +87,7 @@ class RegistryState:
         self._ids: dict[int, Schema] = {}
         self._levels: dict[str | None, str] = {}
         self._modes: dict[str | None, str] = {}
+        self._normalizing: dict[str | None, bool] = {}
         self._next_id = first_id
 
     @property
@@ -101,12 +103,11 @@ class RegistryState:
             versions = self._subjects.get(str(subject), {})
             for number in [number for number in versions if number <= int(value["version"])]:
                 versions[number] = replace(versions[number], is_deleted=True)
-        elif kind in ("CONFIG", "MODE"):
-            table, name = (self._levels, "compatibilityLevel") if kind == "CONFIG" else (self._modes, "mode")
-            if value is None:
-                table.pop(subject, None)
-            else:
-                table[subject] = str(value[name])
+        elif kind == "CONFIG":
+            _set(self._levels, subject, value, "compatibilityLevel")
+            _set(self._normalizing, subject, value, "normalize")
+        elif kind == "MODE":
+            _set(self._modes, subject, value, "mode")
 
     def _apply_schema(self, subject: str, number: int, value: Mapping[str, Any] | None) -> None:
         versions = self._subjects.setdefault(subject, {})
@@ -190,6 +191,10 @@ class RegistryState:
             raise not_found(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
         return self._levels.get(None, "BACKWARD")
 
+    def normalizes(self, subject: str | None) -> bool:
+        """Whether schemas of a subject are normalized without being asked for."""
+        return self._normalizing.get(subject, self._normalizing.get(None, False))
+
     def mode(self, subject: str | None, *, default: bool = True) -> str:
         if subject in self._modes:
             return self._modes[subject]
@@ -199,8 +204,8 @@ class RegistryState:
 
     # Schemas
 
-    def parse(self, body: Mapping[str, Any]) -> Schema:
-        """The schema of a request, in canonical form. Error 42201 if it is not valid."""
+    def parse(self, body: Mapping[str, Any], *, normalize: bool = False) -> Schema:
+        """The schema of a request, in the form that `canonical_text` gives it. Error 42201 if it is not valid."""
         kind, text = body.get("schemaType") or AVRO, body.get("schema")
         if kind not in KINDS or not isinstance(text, str) or not text.strip():
             raise invalid(42201, f"Invalid schema of type {kind}")
@@ -217,15 +222,11 @@ class RegistryState:
                 self.version(one.subject, str(one.version))
             except RegistryError as error:
                 raise invalid(42201, f"Invalid schema: reference {one.name}: {error}") from None
-        if kind == PROTOBUF:
-            return schema
         try:
-            if kind == AVRO:
-                parse_schema(text, self._reference_texts(schema), strict=True)
-            parsed = json.loads(text)
-        except (SchemaError, ValueError, RecursionError) as error:
+            references_of = self._reference_texts(schema) if kind == AVRO else ()
+            return replace(schema, text=canonical_text(kind, text, references_of, normalize=normalize))
+        except SchemaError as error:
             raise invalid(42201, f"Invalid schema: {error}") from None
-        return replace(schema, text=json.dumps(parsed, separators=(",", ":"), ensure_ascii=False))
 
     def _reference_texts(self, schema: Schema) -> list[str]:
         """The texts that a schema refers to, each after those that it needs."""
@@ -321,10 +322,18 @@ class RegistryState:
         if self.mode(subject) != "READWRITE":
             raise invalid(42205, f"Subject {subject} is in read-only mode")
 
-    def set_level(self, subject: str | None, level: str) -> list[Change]:
-        if level not in LEVELS:
+    def configure(self, subject: str | None, *, level: str | None, normalize: bool | None) -> list[Change]:
+        """Set the level, or whether schemas are normalized, or both; None leaves one as it is."""
+        if (level is None and normalize is None) or (level is not None and level not in LEVELS):
             raise invalid(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
-        return [(_plain_key("CONFIG", subject), {"compatibilityLevel": level})]
+        value: dict[str, Any] = {}
+        if (level or self._levels.get(subject)) is not None:
+            value["compatibilityLevel"] = level or self._levels[subject]
+        if normalize is None:
+            normalize = self._normalizing.get(subject)
+        if normalize is not None:
+            value["normalize"] = normalize
+        return [(_plain_key("CONFIG", subject), value)]
 
     def set_mode(self, subject: str | None, mode: str) -> list[Change]:
         if mode not in MODES:
@@ -334,6 +343,13 @@ class RegistryState:
     def unset(self, kind: str, subject: str | None) -> list[Change]:
         """Remove a level (CONFIG) or a mode (MODE)."""
         return [(_plain_key(kind, subject), None)]
+
+
+def _set(table: dict[str | None, Any], subject: str | None, value: Mapping[str, Any] | None, name: str) -> None:
+    if value is not None and value.get(name) is not None:
+        table[subject] = value[name]
+    else:
+        table.pop(subject, None)
 
 
 def _schema_key(one: Version) -> dict[str, Any]:
