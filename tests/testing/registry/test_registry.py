@@ -106,7 +106,7 @@ def test_the_order_of_properties_counts_unless_schemas_are_normalized(client: An
 
 def test_a_registry_normalizes_all_schemas_if_it_is_configured_so() -> None:
     state = RegistryState()
-    api = RegistryApi(state, lambda changes: None)
+    api = RegistryApi(state, lambda _: None)
 
     def ask(method: str, path: str, **body: Any) -> Any:
         return api.answer(method, path, json.dumps(body).encode()).body
