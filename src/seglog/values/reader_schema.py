@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os.path
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,14 +10,12 @@ from typing import Final
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.fs import Fs
+from seglog.values.protobuf.known_imports import imports_of, is_known
 from seglog.values.registry import Registry, SchemaNotFoundError, registry_of
 from seglog.values.schemas import AVRO, JSON, SchemaText, ValueFormat
 from seglog.values.value_options import ColumnFormat, RegistryConfig, ValueOptions, subject_of
 
 _FILES: Final = (".avsc", ".proto", ".json", ".ddl")
-_IMPORT: Final = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']\s*;""")
-_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_OWN_IMPORTS: Final = "google/protobuf/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +137,8 @@ def _read(fs: Fs, kind: str, text: str, option: str) -> SchemaText:
 
 def _read_imports(fs: Fs, directory: str, text: str, found: dict[str, str]) -> None:
     """The files that a Protobuf file imports, by the paths it uses, relative to its own directory."""
-    for name in _IMPORT.findall(_COMMENT.sub("", text)):
-        if name in found or name.startswith(_OWN_IMPORTS):
+    for name in imports_of(text):
+        if name in found or (is_known(name) and not fs.exists(os.path.join(directory, name))):
             continue
         found[name] = ""
         content = fs.read(os.path.join(directory, name)).decode()

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +262,78 @@ def test_rows_that_do_not_fit_the_message_are_refused() -> None:
     for bad in ({"n": -1, "e": []}, {"n": 1, "e": [None]}, {"n": 1, "e": ["B"]}):
         with pytest.raises(InvalidRecordError, match="row 1 does not fit the message M"):
             format_.encode(pa.array([{"n": 1, "e": ["A"]}, bad], format_.type))
+
+
+_KNOWN = """
+syntax = "proto3";
+package shop;
+import "confluent/meta.proto";
+import 'confluent/type/decimal.proto';  // a comment
+import public "google/type/money.proto";
+import "google/type/date.proto"; import "google/type/latlng.proto";
+import "google/api/field_behavior.proto";
+import "google/api/annotations.proto";
+import "google/rpc/status.proto";
+import "google/protobuf/timestamp.proto";
+option (confluent.file_meta).doc = "orders // of a shop";
+message Order {
+  option (confluent.message_meta) = { doc: "an order", tags: ["PII"] };
+  confluent.type.Decimal total = 1 [(confluent.field_meta) = { params: [{ key: "precision", value: "10" }] }];
+  google.type.Money price = 2 [(google.api.field_behavior) = REQUIRED];
+  google.type.Date day = 3;
+  google.type.LatLng place = 4;
+  google.protobuf.Timestamp at = 5;
+}
+"""
+
+
+def test_files_that_every_registry_knows_need_no_reference(tmp_path: Path) -> None:
+    schema = SchemaText("PROTOBUF", _KNOWN)
+    message = message_class(schema)()
+    message.total.value, message.total.precision, message.total.scale = b"\x04\xd2", 10, 2
+    message.price.currency_code, message.price.units = "EUR", 12
+    message.day.year = 2013
+    message.place.latitude = 40.5
+    found = decode([message.SerializeToString()], schema)
+    expected = {
+        "total": {"value": b"\x04\xd2", "precision": 10, "scale": 2},
+        "price": {"currency_code": "EUR", "units": 12, "nanos": 0},
+        "day": {"year": 2013, "month": 0, "day": 0},
+        "place": {"latitude": 40.5, "longitude": 0.0},
+        "at": None,
+    }
+    assert found.array.to_pylist() == [expected]
+    path = tmp_path / "order.proto"
+    path.write_text(_KNOWN)
+    (column,) = parse_value_options({"valueformat": "protobuf", "valueschema": str(path)}).columns
+    assert read_schema(OsFs(), column).references == ()
+    assert decode([message.SerializeToString()], read_schema(OsFs(), column)).array.to_pylist() == [expected]
+
+
+def test_a_reference_precedes_a_file_that_is_known() -> None:
+    own = 'syntax = "proto3"; package google.type; message Money { string text = 1; }'
+    text = 'syntax = "proto3"; import "google/type/money.proto"; message M { google.type.Money m = 1; }'
+    schema = SchemaText("PROTOBUF", text, (("google/type/money.proto", own),))
+    assert decode([b"\x0a\x03\x0a\x01x"], schema).array.to_pylist() == [{"m": {"text": "x"}}]
+
+
+@pytest.mark.parametrize("name", ["google/type/none.proto", "confluent/none.proto", "google/type/../../x.proto"])
+def test_an_import_that_is_not_known_is_named(name: str) -> None:
+    text = f'syntax = "proto3"; import "{name}"; message M {{ int32 a = 1; }}'
+    with pytest.raises(SchemaError, match=name.replace(".", r"\.")):
+        decode([], SchemaText("PROTOBUF", text))
+
+
+def test_confluents_files_are_those_of_its_own_client() -> None:
+    descriptor_pb2: Any = require("google.protobuf.descriptor_pb2", "formats", purpose="tests")
+    ours = compile_schema(SchemaText("PROTOBUF", _KNOWN)).pool
+
+    def described(file: Any) -> list[str]:
+        found = descriptor_pb2.FileDescriptorProto()
+        file.CopyToProto(found)
+        found.ClearField("options")  # the package in Go
+        return [line for line in str(found).splitlines() if "json_name" not in line]
+
+    for name, module in (("meta", "meta_pb2"), ("type/decimal", "type.decimal_pb2")):
+        theirs = import_module(f"confluent_kafka.schema_registry.confluent.{module}").DESCRIPTOR
+        assert described(ours.FindFileByName(f"confluent/{name}.proto")) == described(theirs)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seglog.core.extras import require
 from seglog.core.fs import OsFs
+from seglog.values.protobuf.known_imports import missing_imports
 from seglog.values.schemas import SchemaError, SchemaText
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def compile_schema(schema: SchemaText) -> CompiledSchema:
 def _run_protoc(schema: SchemaText) -> bytes:
     fs = OsFs()
     with tempfile.TemporaryDirectory(prefix="seglog-proto-") as directory:
-        for name, text in (*schema.references, (_MAIN, schema.text)):
+        given = {**dict(schema.references), _MAIN: schema.text}
+        for name, text in (given | missing_imports(given)).items():
             path = os.path.normpath(os.path.join(directory, name))
             if not path.startswith(directory + os.sep):
                 raise SchemaError(f"the Protobuf schema imports {name!r}, which is not a relative path")
