@@ -215,6 +215,7 @@ def test_unions_of_numbers_are_one_wide_number() -> None:
     [
         (_record({"name": "f", "type": "string"}), _record({"name": "f", "type": "int"}), "f: string cannot be read"),
         (_record({"name": "f", "type": "int"}), _record({"name": "g", "type": "int"}), "has no field g"),
+        (_record({"name": "f", "type": "int"}, name="A"), _record({"name": "f", "type": "int"}, name="B"), "record A"),
         (
             _record({"name": "f", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}}),
             _record({"name": "f", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}}),

@@ -138,18 +138,16 @@ def test_an_enum_or_fixed_type_may_be_defined_again() -> None:
             parse_schema(text_of(record(field(_ENUM), field(again, name="y"))))
 
 
-def test_a_record_is_read_whatever_its_name() -> None:
-    """An enum or a fixed type is not."""
-    writer, reader = record(field("int"), name="Old"), record(field("long"), name="n.New")
+def test_of_two_types_with_one_name_that_of_the_writers_namespace_is_read() -> None:
+    """Names count without their namespace. Avro for Java reads a record whatever its name; seglog does not, because a
+    record of another type with the same fields would be taken for one."""
+    writer, reader = record(field("int"), name="a.R"), record(field("long"), name="b.R")
     assert decode([b"\x0a"], writer, reader).array.to_pylist() == [{"x": 5}]
-    assert decode([b"\x02\x0a"], ["null", writer], ["null", reader]).array.to_pylist() == [{"x": 5}]
-    two = ["null", reader, record(field("int"), name="Old")]
+    two = ["null", record(field("int", 1, name="y"), name="b.R"), writer]
     assert decode([b"\x0a"], writer, two).array.to_pylist() == [{"member0": None, "member1": {"x": 5}}]
-    other = record(field("int"), name="Another")
-    with pytest.raises(SchemaError, match="record Another is not a branch of the reader's union"):
-        decode([b"\x0a"], other, two)
-    with pytest.raises(SchemaError, match="enum E cannot be read as enum D"):
-        decode([b"\0"], _ENUM, {**_ENUM, "name": "D"})
+    for other in (record(field("int"), name="Q"), {**_ENUM, "name": "D"}):
+        with pytest.raises(SchemaError, match=f"{other['type']} {other['name']} cannot be read as"):
+            decode([b"\0"], other, {**other, "name": "Z"})
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from seglog.values.avro.program import best_branch, has_name_of, misfit
-from seglog.values.avro.schema import NO_DEFAULT, Array, Enum, Map, Record, Schema, Union, describe
+from seglog.values.avro.program import best_branch, misfit
+from seglog.values.avro.schema import NO_DEFAULT, Array, Enum, Map, Record, Schema, Union
 
 
 def incompatibilities(reader: Schema, writer: Schema) -> list[str]:
@@ -36,8 +36,6 @@ def _compare(reader: Schema, writer: Schema, where: str, seen: set[tuple[int, in
             _compare(best, writer, where, seen, found)
         return
     reason = misfit(writer, reader)
-    if isinstance(reader, Record) and isinstance(writer, Record) and not has_name_of(reader, writer):
-        reason = f"{describe(writer)} cannot be read as {describe(reader)}"
     if reason:
         found.append(f"{place}: {reason}")
         return

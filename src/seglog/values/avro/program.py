@@ -22,7 +22,6 @@ from seglog.values.avro.schema import (
     Enum,
     Fixed,
     Map,
-    Named,
     Primitive,
     Record,
     Schema,
@@ -418,15 +417,14 @@ class _Compiler:
 def misfit(writer: Schema, reader: Schema) -> str:
     """Why a value of ``writer`` is none of ``reader``, looked at from outside: neither is a union. Empty if it is one.
 
-    The parts of records, arrays and maps are not compared, nor are the names of records: Avro for Java also reads a
-    record as one of another name.
+    The parts of records, arrays and maps are not compared.
     """
     plain = f"{describe(writer)} cannot be read as {describe(reader)}"
     if isinstance(reader, Record | Enum | Fixed):
         if writer.kind != reader.kind:
             return plain
         assert isinstance(writer, Record | Enum | Fixed)
-        if not isinstance(reader, Record) and not has_name_of(reader, writer):
+        if simple_name(writer.name) not in {simple_name(reader.name), *map(simple_name, reader.aliases)}:
             return plain
         if isinstance(writer, Fixed) and isinstance(reader, Fixed) and writer.size != reader.size:
             return f"{plain}: it has {writer.size} bytes, not {reader.size}"
@@ -439,23 +437,14 @@ def misfit(writer: Schema, reader: Schema) -> str:
     return ""
 
 
-def has_name_of(reader: Named, writer: Named) -> bool:
-    """Whether the reader's type has the writer's name, without namespaces, or has it as an alias."""
-    return simple_name(writer.name) in {simple_name(reader.name), *map(simple_name, reader.aliases)}
-
-
 def best_branch(writer: Schema, reader: Union) -> Schema | None:
     """The branch of a reader's union for a writer's schema: one of its type, or else the first that it promotes to.
 
-    Of several records it is the one with the writer's name; one alone may have any name.
+    Of several types with the writer's simple name it is the one with its namespace.
     """
     fitting = [branch for branch in reader.branches if not misfit(writer, branch)]
-    if isinstance(writer, Record):
-        records = [branch for branch in fitting if isinstance(branch, Record)]
-        same = [branch for branch in records if branch.name == writer.name]
-        named = same or [branch for branch in records if has_name_of(branch, writer)]
-        found = named or (records if len(records) == 1 else [])
-        return found[0] if found else None
+    if isinstance(writer, Record | Enum | Fixed):
+        fitting.sort(key=lambda branch: getattr(branch, "name", "") != writer.name)
     for branch in fitting:
         if branch.kind == writer.kind:
             return branch
