@@ -235,15 +235,9 @@ def _no_options() -> None:
 
 
 def _hint(error: Exception) -> str:
-    """Where to read more; for an unknown option, the known ones."""
+    """Where to read more. The message itself names the nearest command or option."""
     context = getattr(error, "ctx", None)
-    if context is None:
-        return "(see seglog --help)"
-    path = context.command_path
-    if not hasattr(error, "option_name") or not error.option_name:
-        return f"(see {path} --help)"
-    names = [max(one.opts, key=len) for one in context.command.params if one.param_type_name == "option"]
-    return f"({path} has {', '.join(sorted(names))}; see {path} --help)" if names else f"(see {path} --help)"
+    return f"(see {'seglog' if context is None else context.command_path} --help)"
 
 
 def _message(error: Exception) -> str:

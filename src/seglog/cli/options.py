@@ -5,6 +5,7 @@ A `NamedTuple` of typer's options is one parameter of a command; see `with_optio
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
@@ -20,11 +21,25 @@ ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 JsonDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 class OptionError(SeglogError, ValueError):
     """A command cannot take the value of an option or an argument."""
+
+
+class DeclinedError(SeglogError):
+    """The user does not want what a command would do."""
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on a terminal before something is deleted; a script is not asked. Raises `DeclinedError`."""
+    if yes or sys.stdin is None or not sys.stdin.isatty():
+        return
+    print(f"{question} [y/N]: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise DeclinedError("nothing was changed")
 
 
 def with_options(command: Callable[..., int]) -> Callable[..., int]:

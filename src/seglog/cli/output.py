@@ -199,9 +199,25 @@ def count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number} {noun}{'' if number == 1 else plural}"
 
 
-def base64_text(data: bytes | None) -> str | None:
-    """Bytes of a record as JSON documents show them."""
-    return None if data is None else b64encode(data).decode()
+def name_all(noun: str, names: Sequence[str], most: int = 5) -> str:
+    """
+    >>> name_all("topic", ["a"]), name_all("topic", ["a", "b", "c"], most=2)
+    ('topic a', 'topics a, b and 1 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{noun}{'' if len(names) == 1 else 's'} {', '.join(names[:most])}{more}"
+
+
+def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
+    """Bytes of a record as JSON documents show them: text, or the base64 of bytes that are not UTF-8.
+
+    >>> json_bytes(b"tea"), json_bytes(b"\\xff"), json_bytes(None)
+    ('tea', {'base64': '/w=='}, None)
+    """
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data or b"").decode()}
 
 
 def format_time(timestamp: int | None) -> str:

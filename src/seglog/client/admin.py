@@ -1,13 +1,14 @@
 """Blocking requests over our own protocol code, for operations that confluent-kafka's admin client lacks.
 
-These are: deleting a group's offsets, the sizes of partitions, and the defaults of all brokers. PLAINTEXT only.
+These are: groups of all protocols, deleting a group's offsets, the sizes of partitions, and the defaults of all
+brokers. PLAINTEXT only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from seglog.client.bootstrap import HostPort
 from seglog.client.client_config import ClientConfig
@@ -21,6 +22,19 @@ _BROKER: Final = 4
 """The resource type of a broker's configuration; an empty name means all brokers."""
 SET: Final = 0
 DELETE: Final = 1
+
+
+class GroupListing(NamedTuple):
+    """A group as its coordinator lists it.
+
+    ``protocol`` is ``consumer`` for consumers, ``connect`` for Connect's workers, or empty. ``type`` is classic,
+    consumer, share or streams. ``state`` and ``type`` are empty from brokers before Kafka 2.6 and 3.8.
+    """
+
+    group: str
+    state: str
+    type: str
+    protocol: str
 
 
 class Admin:
@@ -49,6 +63,17 @@ class Admin:
                     for partition in topic.partitions:
                         sizes[topic.name, partition.partition_index, node] = partition.partition_size
         return sizes
+
+    def groups(self) -> list[GroupListing]:
+        """All groups, of all coordinators, by name."""
+        found: dict[str, GroupListing] = {}
+        for node, address in self._brokers().items():
+            answer = self._at(address).ask(ApiKey.LIST_GROUPS, {"states_filter": (), "types_filter": ()})
+            check_answer(answer.error_code, f"groups of broker {node}")
+            for one in answer.groups:
+                state, kind = getattr(one, "group_state", ""), getattr(one, "group_type", "")
+                found[one.group_id] = GroupListing(one.group_id, state, kind.lower(), one.protocol_type)
+        return [found[name] for name in sorted(found)]
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str | None]:
         """Delete a group's committed offsets; returns None or the reason of the failure for each partition."""

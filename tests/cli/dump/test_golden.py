@@ -117,12 +117,15 @@ def _consumed_facts(record: ConsumedRecord) -> dict[str, object]:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "type": record.timestamp_type,
-        "key": _base64(record.key),
-        "value": _base64(record.value),
-        "headers": [[name, _base64(value)] for name, value in record.headers],
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [[name, _text(value)] for name, value in record.headers],
         "epoch": record.leader_epoch,
     }
 
 
-def _base64(data: bytes | None) -> str | None:
-    return None if data is None else b64encode(data).decode()
+def _text(data: bytes | None) -> object:
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data or b"").decode()}

@@ -247,12 +247,15 @@ def test_topics_by_name_and_times_before_now(wire: Run, topic_name: str) -> None
         assert found["offset"] == expected, time
 
 
-def test_an_unknown_option_lists_the_known_ones(run: Run) -> None:
-    ran = run("offsets", "--tiem", "1")
-    assert ran.code == 2
-    assert "(seglog offsets has --bootstrap-server, --command-config, " in ran.err
-    assert "--time" in ran.err
-    assert "see seglog offsets --help)" in ran.err
+def test_an_unknown_option_or_command_names_the_nearest(run: Run) -> None:
+    for arguments, hint in (
+        (("offsets", "--tiem", "1"), "(Possible options: --time, --timeout, --topic) (see seglog offsets --help)"),
+        (("topics", "delet", "t"), "Did you mean 'delete'? (see seglog topics --help)"),
+        (("offsets", "--zzz"), "No such option: --zzz (see seglog offsets --help)"),
+    ):
+        ran = run(*arguments)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert ran.err.endswith(f"{hint}\n")
 
 
 def test_empty_input_does_not_create_the_topic(wire: Run, topic_name: str) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import zlib
-from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +104,10 @@ def test_formats_and_null(wire: Run, broker: RunningNode, topic_name: str) -> No
     assert got == [(b"k1", b"hello", []), (b"k2", None, []), (None, b'{"x": [1]}', [("a", b"b"), ("c", b"")])]
     shown = wire("consume", topic_name, "-e", *formats)
     assert shown.out.splitlines()[:2] == lines.splitlines()
-    last = wire("consume", topic_name, "-e", "-o", "2", "--json", "--value-format", "json", "--header-format", "text")
+    last = wire("consume", topic_name, "-e", "-o", "2", "--json", "--value-format", "json")
     assert (last.objects[0]["value"], last.objects[0]["headers"]) == ({"x": [1]}, [["a", "b"], ["c", ""]])
+    wrong = wire("consume", topic_name, "-e", "--json", "--value-format", "json")
+    assert wrong.err == f"seglog: topic {topic_name}, partition 0, offset 0: 'hello' is not json\n"
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,8 @@ def test_formats_and_null(wire: Run, broker: RunningNode, topic_name: str) -> No
         (("--value-format", "json"), b"{", "line 1: '{' is not json"),
         (("--value-format", "xml"), b"", "--value-format must be text, json, hex or base64, not xml"),
         (("--records",), b"[]", "line 1: the line is not a JSON object"),
+        (("--records",), b'{"value": 5}', 'line 1: value is neither a text nor {"base64": "…"} nor null'),
+        (("--records",), b'{"key": {"base64": "?"}}', "line 1: key: '?' is not base64"),
         (("--acks", "2"), b"", "--acks must be all, 1 or 0, not 2"),
         (("--acks", "1", "--idempotent"), b"", "--idempotent needs --acks all, not 1"),
         (("-z", "brotli"), b"", "--codec must be none, gzip, snappy, lz4 or zstd, not brotli"),
@@ -143,9 +146,7 @@ def test_reports_a_record_that_the_broker_refuses(wire: Run, topic_name: str) ->
 
 
 def test_start_and_end_of_a_consumer(wire: Run, topic_name: str) -> None:
-    lines = b"".join(
-        b'{"value":"%s","timestamp":%d}\n' % (b64encode(b"%d" % number), 1000 * number + 1) for number in range(10)
-    )
+    lines = b"".join(b'{"value":"%d","timestamp":%d}\n' % (number, 1000 * number + 1) for number in range(10))
     wire("produce", topic_name, "--records", stdin=lines)
     for arguments, expected in (
         (("-e",), range(10)),
@@ -170,7 +171,7 @@ def test_the_format_string(wire: Run, topic_name: str) -> None:
         "produce",
         topic_name,
         "--records",
-        stdin=b'{"key":"aw==","value":null,"headers":[["h","eA=="]],"timestamp":7}\n',
+        stdin=b'{"key":{"base64":"aw=="},"value":null,"headers":[["h","x"]],"timestamp":7}\n',
     )
     ran = wire("consume", topic_name, "-e", "-f", r"%t %p %o %T %k %K %s %S %h %%\x21\n")
     assert ran.text == f"{topic_name} 0 0 7 k 1  -1 h=x %!\n"

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from seglog.cli.output import FINE, Out, fail, format_size, show_table
+from seglog.cli.options import Yes, confirm
+from seglog.cli.output import FINE, Out, fail, format_size, name_all, show_table
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs, OsFs, remove_tree
-from seglog.storage.directory.cluster_mark import leave_cluster
+from seglog.storage.directory.cluster_mark import leave_cluster, read_mark
 from seglog.storage.directory.contents import deleted_name, resolve
 from seglog.storage.directory.strays import StrayDirectory, find_strays, size_of
 from seglog.storage.formats.checkpoints import encode_id, new_id
@@ -20,16 +21,36 @@ from seglog.storage.formats.checkpoints import encode_id, new_id
 Directories = Annotated[list[str], typer.Argument(metavar="DIR...", help="Log directories.", show_default=False)]
 
 
-def leave(directories: Directories) -> int:
+def leave(
+    directories: Directories,
+    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the clusters and change nothing.")] = False,
+) -> int:
     """Remove the log directories of one broker from their cluster, so that a broker can serve them alone.
 
     They cannot rejoin the cluster: use a copy, or directories of a cluster that no longer exists."""
     paths = [resolve(path) for path in directories]
+    if dry_run:
+        return _show_marks(paths)
+    confirm(f"Remove {', '.join(paths)} from the cluster?", yes=yes)
     marks = leave_cluster(OsFs(), paths, rng=SystemRandom(), now_ms=SystemClock().now_ms())
     with Out() as out:
         for path, mark in zip(paths, marks, strict=True):
             out.line(f"{path} has left cluster {mark.cluster_id}, where it belonged to broker {mark.node_id}")
     return FINE
+
+
+def _show_marks(paths: list[str]) -> int:
+    fs = OsFs()
+    code = FINE
+    with Out() as out:
+        for path in paths:
+            mark = read_mark(fs, path)
+            if mark is None:
+                code = fail(f"{path} does not belong to a cluster")
+            else:
+                out.line(f"{path} would leave cluster {mark.cluster_id}, where it belongs to broker {mark.node_id}")
+    return code
 
 
 def strays(
@@ -39,6 +60,7 @@ def strays(
         typer.Option("--remove", metavar="NAME", help="Delete this stray for good; repeat the option for more."),
     ] = None,
     remove_all: Annotated[bool, typer.Option("--remove-all", help="Delete all listed strays for good.")] = False,
+    yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per stray.")] = False,
 ) -> int:
     """List replicas that are no longer assigned to their broker. They are kept until they are assigned again or
@@ -51,6 +73,8 @@ def strays(
         return fail(f"no stray has the name {unknown[0]} in {', '.join(directories)}")
     doomed = {one.path for one in found if remove_all or one.name in (remove or ())}
     rows = [(one, size_of(fs, one.path)) for one in found]
+    if doomed:
+        confirm(f"Delete {name_all('stray', sorted(doomed))} for good?", yes=yes)
     for one in found:
         if one.path in doomed:
             _remove(fs, one)

@@ -4,20 +4,20 @@
 of a pre-allocated index are not entries here.
 
 ``--records``: an object for each record: topic, partition, offset, timestamp, timestampType (0 create, 1 append, -1
-none), key, value (base64 or null), headers ([[key, base64 or null], ...]), isControl, isTransactional, producerId,
-producerEpoch, sequence, leaderEpoch. Records are checked here, unlike in the text form.
+none), key, value, headers ([[key, value], ...]), isControl, isTransactional, producerId, producerEpoch, sequence,
+leaderEpoch. Keys and values are texts, ``{"base64": …}`` for bytes that are not UTF-8, or null.
+Records are checked here, unlike in the text form.
 """
 
 from __future__ import annotations
 
 import os.path
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from json import dumps
 
 from seglog.cli.dump.log_text import base_offset
 from seglog.cli.offline.files import expand_files, open_file, partition_of, read_file
-from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
+from seglog.cli.output import DAMAGE, FINE, Out, fail, json_bytes, progress, warn
 from seglog.core.errors import CorruptBatchError, CorruptError, SeglogError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT32
@@ -233,10 +233,10 @@ class _RecordDump:
         end = f',"leaderEpoch":{header.leader_epoch}}}\n'
         write = self._out.write
         for offset, timestamp, key, value, headers, sequence in records:
-            shown = ",".join(f"[{dumps(name, ensure_ascii=False)},{_base64(one)}]" for name, one in headers)
+            shown = ",".join(f"[{dumps(name, ensure_ascii=False)},{_json(one)}]" for name, one in headers)
             write(
-                f'{prefix}"offset":{offset},"timestamp":{timestamp},"timestampType":{time_type},"key":{_base64(key)},'
-                f'"value":{_base64(value)},"headers":[{shown}],{suffix}{sequence}{end}'
+                f'{prefix}"offset":{offset},"timestamp":{timestamp},"timestampType":{time_type},"key":{_json(key)},'
+                f'"value":{_json(value)},"headers":[{shown}],{suffix}{sequence}{end}'
             )
 
     def _report(self, error: CorruptError) -> None:
@@ -244,5 +244,5 @@ class _RecordDump:
         self.damage += 1
 
 
-def _base64(data: bytes | None) -> str:
-    return "null" if data is None else f'"{b64encode(data).decode()}"'
+def _json(data: bytes | None) -> str:
+    return dumps(json_bytes(data), ensure_ascii=False)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from seglog.cli.options import JsonDocument, parse_time
-from seglog.cli.output import FINE, Out, base64_text, fail, format_time
+from seglog.cli.output import FINE, Out, fail, format_time, json_bytes
 from seglog.core.fs import OsFs
 from seglog.core.utf8 import decode_utf8
 from seglog.records.compression import Codec
@@ -97,8 +97,8 @@ def _document(lookup: Lookup) -> dict[str, object]:
             "batchLastOffset": batch.last_offset,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "key": base64_text(record.key),
-            "value": base64_text(record.value),
-            "headers": [[name, base64_text(value)] for name, value in record.headers],
+            "key": json_bytes(record.key),
+            "value": json_bytes(record.value),
+            "headers": [[name, json_bytes(value)] for name, value in record.headers],
         }
     return document

@@ -5,7 +5,7 @@ The client library is confluent-kafka (the extra ``client``). It is imported whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -219,6 +219,22 @@ class Cluster:
         """The first offset at or after a time in milliseconds; the end of a partition that has no such record."""
         found, ends = self.offsets(partitions, time), self.ends(partitions)
         return {place: found[place].offset if found[place].offset >= 0 else ends[place] for place in partitions}
+
+
+def show_dry_run(noun: str, names: Iterable[str], known: Container[str], *, json: bool, ignored: bool = False) -> int:
+    """Print what would be deleted; returns the exit code. ``ignored``: a name that does not exist is not an error."""
+    code = FINE
+    with Out() as out:
+        for name in names:
+            reason = None
+            if name not in known and not ignored:
+                reason = f"{noun} {name} does not exist"
+                code = fail(reason)
+            if json:
+                out.json({noun: name, "done": False, "error": reason})
+            elif name in known:
+                out.line(f"would delete {name}")
+    return code
 
 
 def code_of(error: RequestFailedError) -> int | None:

@@ -214,12 +214,11 @@ class PrintOptions(NamedTuple):
         return TypedRecords(options, topics)
 
     def writer(self, *, json: bool) -> Write:
-        default = "base64" if json else "text"
         key, value = (
-            "json" if given in TYPED_FORMATS else check_choice(option, given or default, (*FORMATS, *TYPED_FORMATS))
+            "json" if given in TYPED_FORMATS else check_choice(option, given or "text", (*FORMATS, *TYPED_FORMATS))
             for given, option in ((self.key_format, "--key-format"), (self.value_format, "--value-format"))
         )
-        header = check_format(self.header_format or default, "--header-format")
+        header = check_format(self.header_format or "text", "--header-format")
         formats = RecordFormats(key, value, header, unescape(self.null))
         return _writer(formats, self.format_string, self.key_separator, json=json)
 
@@ -241,7 +240,9 @@ def consume(
     json: Annotated[
         bool,
         typer.Option(
-            "--json", "-J", help="Print one object per record, as `seglog dump --records --json`; bytes as base64."
+            "--json",
+            "-J",
+            help="Print one object per record, as `seglog dump --records --json`; base64 of bytes that are not UTF-8.",
         ),
     ] = False,
 ) -> int:
@@ -353,7 +354,11 @@ class _Consumption:
             received.append(_received(message))
             newest[at] = message
         for record in received if self._typed is None or not received else self._typed.decode(received):
-            self._write(self._out, record)
+            try:
+                self._write(self._out, record)
+            except OptionError as error:
+                where = f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
+                raise OptionError(f"{where}: {error}") from error
         if newest:
             self._out.flush()
         for message in newest.values() if self._stores else ():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog.cli.options import OptionError, check_choice
+from seglog.cli.output import json_bytes
 
 FORMATS: Final = ("text", "json", "hex", "base64")
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
@@ -80,10 +81,10 @@ def show(data: bytes | None, form: str, null: bytes = b"") -> bytes:
 
 
 def as_json(data: bytes | None, form: str) -> Any:
-    """Bytes in a format, for a field of a JSON object. Bytes that are not UTF-8 become U+FFFD."""
-    if data is None:
-        return None
-    return _loads(data) if form == "json" else show(data, form).decode(errors="replace")
+    """Bytes in a format, for a field of a JSON object."""
+    if data is None or form == "text":
+        return json_bytes(data)
+    return _loads(data) if form == "json" else show(data, form).decode()
 
 
 def _loads(data: bytes) -> Any:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import JsonLines, OptionError, with_options
-from seglog.cli.output import FINE, Out, fail, show_table
-from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster, code_of
+from seglog.cli.options import JsonLines, OptionError, Yes, confirm, with_options
+from seglog.cli.output import FINE, Out, fail, name_all, show_table
+from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster, DryRun, code_of, show_dry_run
 from seglog.cli.wire.partition_lists import named_partitions
 from seglog.cluster.reassignment_plan import Place
 from seglog.core.errors import RequestFailedError
 
 if TYPE_CHECKING:
+    from seglog.client.admin import GroupListing
     from seglog.client.consumer_groups import ConsumerGroup, ConsumerGroupMember
 
 _ALL_GROUPS: Final = "--all-groups"
 _CONSUMER: Final = "Consumer"
+_LISTED: Final = ("group", "state", "type", "protocol")
 _STATES: Final = {
     "PREPARING_REBALANCING": "PreparingRebalance",
     "COMPLETING_REBALANCING": "CompletingRebalance",
@@ -38,7 +40,7 @@ class GroupNames(NamedTuple):
     def found(self, cluster: Cluster, command: str) -> list[str]:
         """The groups named; raises `OptionError` if none is."""
         if self.all_groups:
-            return sorted(group.group_id for group in _listed(cluster))
+            return [group.group for group in _listed(cluster)]
         found = list(dict.fromkeys([*(self.names or ()), *(self.groups or ())]))
         if not found:
             raise OptionError(f"groups {command} needs the name of a group, or {_ALL_GROUPS}")
@@ -67,15 +69,14 @@ def list_groups(
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,
 ) -> int:
-    """List all groups and their states."""
-    cluster = brokers.cluster()
-    rows = sorted((group.group_id, state_of(group), _type(group)) for group in _listed(cluster))
-    columns = ("group", "state", "type")
+    """List all groups, with their states, types and protocols. The protocol of Connect's workers is connect."""
+    rows = _listed(brokers.cluster())
     with Out() as out:
-        for row in rows if json else ():
-            out.json(dict(zip(columns, row, strict=True)))
-        if not json:
-            show_table(out, columns, rows)
+        if json:
+            for row in rows:
+                out.json(row._asdict())
+        else:
+            show_table(out, _LISTED, [[cell or "-" for cell in row] for row in rows])
     return FINE
 
 
@@ -114,12 +115,18 @@ def describe_groups(
 @with_options
 def delete_groups(
     names: GroupNames = NO_GROUPS,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,
 ) -> int:
     """Delete groups without members, and their offsets."""
     cluster = brokers.cluster()
     wanted = names.found(cluster, "delete")
+    if dry_run:
+        return show_dry_run("group", wanted, {one.group for one in _listed(cluster)}, json=json)
+    if wanted:
+        confirm(f"Delete {name_all('group', wanted)} with all offsets?", yes=yes)
     futures = cluster.ask("delete_consumer_groups", "groups", wanted) if wanted else {}
     return cluster.report(futures, "group", "deleted", json=json)
 
@@ -131,12 +138,17 @@ def delete_offsets(
         list[str],
         typer.Option("--topic", "-t", metavar="TOPIC[:0,2-4]", help="A topic, or partitions of it."),
     ],
+    yes: Yes = False,
+    dry_run: DryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,
 ) -> int:
     """Delete a group's offsets for topics that none of its members subscribes to."""
     cluster = brokers.cluster()
     partitions = named_partitions(cluster.topics(), topics, "--topic")
+    if dry_run:
+        return _show_offsets(group, partitions, committed_offsets(cluster, group), json=json)
+    confirm(f"Delete the offsets of group {group} for {name_all('partition', _names(partitions))}?", yes=yes)
     code = FINE
     with cluster.own_admin() as admin, Out() as out:
         for (topic, number), reason in admin.delete_offsets(group, partitions).items():
@@ -152,11 +164,33 @@ def delete_offsets(
 # Requests
 
 
-def _listed(cluster: Cluster) -> list[Any]:
+def _listed(cluster: Cluster) -> list[GroupListing]:
+    """All groups by name. The library leaves out those of other protocols, such as Connect's."""
+    if cluster.is_plaintext:
+        with cluster.own_admin() as admin:
+            return admin.groups()
     answer = cluster.result(cluster.ask("list_consumer_groups", "groups"), "groups")
     for error in answer.errors:
         raise RequestFailedError(f"groups: {cluster.describe(error)}")
-    return list(answer.valid)
+    from seglog.client.admin import GroupListing
+
+    found = [GroupListing(one.group_id, state_of(one), _type(one).lower(), "consumer") for one in answer.valid]
+    return sorted(found)
+
+
+def _names(partitions: Iterable[Place]) -> list[str]:
+    return [f"{topic}-{number}" for topic, number in partitions]
+
+
+def _show_offsets(group: str, partitions: Iterable[Place], committed: Mapping[Place, int], *, json: bool) -> int:
+    """What `delete_offsets` would delete."""
+    with Out() as out:
+        for place in partitions:
+            if json:
+                out.json({"group": group, "topic": place[0], "partition": place[1], "offset": committed.get(place)})
+            elif place in committed:
+                out.line(f"would delete offset {committed[place]} of {place[0]}-{place[1]}")
+    return FINE
 
 
 def describe(cluster: Cluster, name: str) -> Any:

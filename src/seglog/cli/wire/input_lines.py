@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -60,40 +59,44 @@ class LineReader(NamedTuple):
             raise ValueError(f"{text.decode(errors='replace')!r} is not a header NAME:VALUE")
         return name.decode(errors="replace"), self._field(value, self.header_format)
 
+    def read_object(self, line: bytes, *, keep_partition: bool = False) -> OutgoingRecord:
+        """A record of `seglog consume --json` and `seglog dump --records --json`, whose texts are in the formats.
 
-def read_object(line: bytes, *, keep_partition: bool = False) -> OutgoingRecord:
-    """A record of `seglog consume --json` and `seglog dump --records --json`: bytes as base64. Its topic and
-    offset are ignored, and without ``keep_partition`` its partition. Raises ValueError."""
-    try:
-        found = json.loads(line)
-    except RecursionError as error:
-        raise ValueError("the JSON is nested too deeply") from error
-    if not isinstance(found, dict):
-        raise ValueError("the line is not a JSON object")
-    partition, timestamp = found.get("partition"), found.get("timestamp")
-    for name, number in (("partition", partition), ("timestamp", timestamp)):
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
-            raise ValueError(f"{name} is not an integer")
-    headers = found.get("headers") or []
-    if not isinstance(headers, list) or not all(
-        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in headers
-    ):
-        raise ValueError("headers is not a list of [name, value]")
-    return OutgoingRecord(
-        _bytes(found.get("key"), "key"),
-        _bytes(found.get("value"), "value"),
-        [(name, _bytes(value, f"header {name}")) for name, value in headers],
-        partition if keep_partition else None,
-        None if timestamp is None or timestamp < 0 else timestamp,
-    )
+        Its topic and offset are ignored, and without ``keep_partition`` its partition. Raises ValueError."""
+        try:
+            found = json.loads(line)
+        except RecursionError as error:
+            raise ValueError("the JSON is nested too deeply") from error
+        if not isinstance(found, dict):
+            raise ValueError("the line is not a JSON object")
+        partition, timestamp = found.get("partition"), found.get("timestamp")
+        for name, number in (("partition", partition), ("timestamp", timestamp)):
+            if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
+                raise ValueError(f"{name} is not an integer")
+        headers = found.get("headers") or []
+        if not isinstance(headers, list) or not all(
+            isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in headers
+        ):
+            raise ValueError("headers is not a list of [name, value]")
+        return OutgoingRecord(
+            _bytes(found.get("key"), "key", self.key_format),
+            _bytes(found.get("value"), "value", self.value_format),
+            [(name, _bytes(value, f"header {name}", self.header_format)) for name, value in headers],
+            partition if keep_partition else None,
+            None if timestamp is None or timestamp < 0 else timestamp,
+        )
 
 
-def _bytes(value: Any, name: str) -> bytes | None:
+def _bytes(value: Any, name: str, form: str) -> bytes | None:
     if value is None:
         return None
+    if form == "json":
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogateescape")
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        value, form = value["base64"], "base64"
     if not isinstance(value, str):
-        raise ValueError(f"{name} is neither null nor base64")
+        raise ValueError(f'{name} is neither a text nor {{"base64": "…"}} nor null')
     try:
-        return b64decode(value, validate=True)
+        return parse(value.encode(errors="surrogateescape"), form)
     except ValueError as error:
-        raise ValueError(f"{name} is not base64") from error
+        raise ValueError(f"{name}: {error}") from error

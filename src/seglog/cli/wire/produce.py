@@ -16,7 +16,7 @@ from seglog.cli.output import FINE, Out, fail
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers
 from seglog.cli.wire.follow import FileLine, FilePosition, FollowedFile, PositionFile
 from seglog.cli.wire.formats import check_format, parse, unescape
-from seglog.cli.wire.input_lines import LineReader, OutgoingRecord, read_object
+from seglog.cli.wire.input_lines import LineReader, OutgoingRecord
 from seglog.cli.wire.sender import PARTITIONERS, Sender, producer_settings
 from seglog.core.clock import SystemClock
 
@@ -101,7 +101,7 @@ class LineOptions(NamedTuple):
             self.tombstones,
             None if self.null is None else unescape(self.null),
         )
-        return partial(read_object, keep_partition=self.keep_partitions) if self.records else lines.read
+        return partial(lines.read_object, keep_partition=self.keep_partitions) if self.records else lines.read
 
 
 class SendOptions(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from seglog.cli.options import JsonLines, OptionError, parse_time, with_options
-from seglog.cli.output import FINE, Out, fail, show_table
+from seglog.cli.options import JsonLines, OptionError, Yes, confirm, parse_time, with_options
+from seglog.cli.output import FINE, Out, fail, name_all, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
 from seglog.cli.wire.partition_lists import named_partitions, read_partitions
 from seglog.cluster.reassignment_plan import Place
@@ -39,6 +39,7 @@ def delete(
             "--offset-json-file", metavar="FILE", help="Partitions and offsets, in Kafka's form.", show_default=False
         ),
     ] = None,
+    yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect and delete nothing.")] = False,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,
@@ -49,6 +50,9 @@ def delete(
     cluster = brokers.cluster()
     wanted = _of_file(file) if file is not None else _before(cluster, places or (), before or "")
     starts = cluster.first(wanted)
+    if wanted and not dry_run:
+        named = name_all("partition", [f"{topic}-{number}" for topic, number in wanted])
+        confirm(f"Delete the records of {named} before {before or 'the offsets of the file'}?", yes=yes)
     code = FINE
     rows: list[tuple[object, ...]] = []
     with Out() as out:

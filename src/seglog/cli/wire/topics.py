@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from seglog.cli.options import JsonLines, OptionError, with_options
-from seglog.cli.output import FINE, Out, format_size, show_table
-from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, DryRun, TopicNames
+from seglog.cli.options import JsonLines, OptionError, Yes, confirm, with_options
+from seglog.cli.output import FINE, Out, format_size, name_all, show_table
+from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, DryRun, TopicNames, show_dry_run
 from seglog.cli.wire.configs import parse_configs
 from seglog.cluster.reassignment_plan import Place
 from seglog.core.types import INTERNAL_TOPICS
@@ -182,12 +182,18 @@ def create_topics(
 def delete_topics(
     names: TopicNames = NO_TOPICS,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if the topic does not exist.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,
 ) -> int:
     """Delete topics with all their records."""
     wanted = _needed(names, "delete")
     cluster = brokers.cluster()
+    if dry_run:
+        known = cluster.topics()
+        return show_dry_run("topic", wanted, known, json=json, ignored=if_exists)
+    confirm(f"Delete {name_all('topic', wanted)} with all records?", yes=yes)
     futures = cluster.ask("delete_topics", "topics", wanted, operation_timeout=cluster.timeout)
     ignored = cluster.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
     return cluster.report(futures, "topic", "deleted", ignored=ignored, json=json)
