@@ -153,6 +153,17 @@ def test_repeated_sigterm_ends_cluster_up_and_all_its_brokers(memory: Path) -> N
         assert all(map(is_gone, cluster.pids.values()))
 
 
+def test_a_signal_before_a_cluster_is_ready_is_an_error(memory: Path) -> None:
+    command = [sys.executable, "-m", "seglog", "cluster", "up", "-d", str(memory / "cluster"), "-l", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("starting brokers 1, 2, 3 on sqlite:")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out) == (2, "")
+    assert err.endswith("seglog: stopped before the cluster was ready\n")
+
+
 def test_invalid_arguments_of_cluster_up_give_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(
         json.dumps({"form": 1, "store": "sqlite:/elsewhere", "nodes": {"1": "127.0.0.1:1", "2": "127.0.0.1:2"}})

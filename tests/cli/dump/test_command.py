@@ -234,9 +234,7 @@ def test_records_skips_and_reports_damaged_batches(run: Run, tmp_path: Path) -> 
     log = write_log(directory, [_batch(b"a"), bad, _batch(b"c", offset=2)[:-1]])
     ran = run("dump", "--records", "--json", log)
     assert ran.code == 1
-    assert [(record["topic"], record["partition"], record["value"]) for record in ran.objects] == [
-        ("web.logs", 3, "a")
-    ]
+    assert [(record["topic"], record["partition"], record["value"]) for record in ran.objects] == [("web.logs", 3, "a")]
     position = len(_batch(b"a"))
     first, second = ran.err.splitlines()
     assert first.startswith(f"seglog: {log}, position {position}, offset 1: stored CRC ")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from seglog.core.types import INTERNAL_TOPICS
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
 from tests import golden
@@ -80,7 +81,11 @@ def test_the_table_is_plain_aligned_and_ends_with_totals(root: Path, run: Run) -
     assert len(rows) == len(list(golden.log_dir(root).glob("*/*.log")))
     assert "\x1b" not in ran.text
     assert f"{len(golden.directories(root))} partitions, {len(rows)} segments" in totals
-    assert len(run("ls", "-p", golden.log_dir(root)).lines) == len(golden.directories(root)) + 2
+    _, *partitions, _ = short = run("ls", "-p", golden.log_dir(root)).lines
+    assert len(partitions) == len(golden.directories(root))
+    assert max(map(len, short)) <= 80
+    is_internal = [line.startswith(tuple(INTERNAL_TOPICS)) for line in partitions]
+    assert is_internal == sorted(is_internal)
 
 
 def test_one_partition_by_any_path(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from seglog.core.errors import SeglogError
 STOP_SECONDS: Final = 60.0
 """For a clean stop, in which a broker moves its leaders away. After that it is killed."""
 _START_SECONDS: Final = 120.0
+_QUIET_SECONDS: Final = 5.0
 _LINE: Final = 1 << 20
 
 
@@ -50,10 +51,17 @@ class ChildBroker:
     async def wait_ready(self) -> None:
         """Wait until the broker is ready. Raises `ChildError` with the broker's own message."""
         assert self.process.stdout is not None
+        reading = asyncio.ensure_future(self.process.stdout.readline())
         try:
-            line = await asyncio.wait_for(self.process.stdout.readline(), _START_SECONDS)
-        except TimeoutError:
-            raise ChildError(f"broker {self.node_id} was not ready within {_START_SECONDS:.0f} s") from None
+            for _ in range(round(_START_SECONDS / _QUIET_SECONDS)):
+                if (await asyncio.wait({reading}, timeout=_QUIET_SECONDS))[0]:
+                    break
+                warn(f"broker {self.node_id} is starting")
+            else:
+                raise ChildError(f"broker {self.node_id} was not ready within {_START_SECONDS:.0f} s")
+            line = await reading
+        finally:
+            reading.cancel()
         if not line:
             raise ChildError(await self.ended())
         self.ready = json.loads(line)

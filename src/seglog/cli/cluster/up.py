@@ -13,7 +13,7 @@ import typer
 
 from seglog.cli.cluster.children import ChildBroker, start_all, stop_all, watch
 from seglog.cli.cluster.requests import ClusterRequests
-from seglog.cli.output import FAILED, FINE, Out, fail, warn
+from seglog.cli.output import FAILED, FINE, Out, fail, name_all, warn
 from seglog.cli.serve import default_data_dir
 from seglog.cli.signals import act_on_signals
 from seglog.client.bootstrap import parse_bootstrap
@@ -34,6 +34,8 @@ _FIRST: Final = "127.0.0.1:9092"
 _NODES: Final = 3
 _ANSWER_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.05
+_QUIET_SECONDS: Final = 3.0
+"""After that, a start that takes long says what it waits for."""
 
 
 class LayoutError(SeglogError):
@@ -126,9 +128,12 @@ async def _run(
     clock = SystemClock()
     started = clock.monotonic()
     listening = [(node, [*arguments, "--listen", layout.nodes[node]]) for node, arguments in commands]
+    if not as_json:
+        brokers = name_all("broker", [str(node) for node, _ in listening])
+        warn(f"starting {brokers} on {layout.store}; waiting until each sees all others")
     children = await _start(listening, stop)
     if children is None:
-        return FINE
+        return fail("stopped before the cluster was ready")
     lost: list[int] = []
     try:
         _write(directory, layout._replace(nodes={child.node_id: child.ready["bootstrap"] for child in children}))
@@ -169,10 +174,15 @@ async def _start(commands: Sequence[tuple[int, Sequence[str]]], stop: asyncio.Ev
 async def _start_together(commands: Sequence[tuple[int, Sequence[str]]]) -> list[ChildBroker]:
     """Start all brokers and wait until each sees all others, so that topics on all brokers can be created."""
     children = await start_all(commands)
+    expected, now = {child.node_id for child in children}, SystemClock().monotonic
     try:
         for child in children:
             requests = ClusterRequests(parse_bootstrap(child.ready["bootstrap"]), _ANSWER_SECONDS)
-            while len(await asyncio.to_thread(requests.once, lambda admin: admin.racks())) < len(children):
+            quiet_until = now() + _QUIET_SECONDS
+            while missing := expected - set(await asyncio.to_thread(requests.once, lambda admin: admin.racks())):
+                if now() > quiet_until:
+                    quiet_until = now() + _QUIET_SECONDS
+                    warn(f"broker {child.node_id} does not see {name_all('broker', sorted(map(str, missing)))} yet")
                 await asyncio.sleep(_LOOK_SECONDS)
     except BaseException:
         await stop_all(children)

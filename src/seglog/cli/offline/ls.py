@@ -20,8 +20,10 @@ from seglog.storage.offline.survey import PartitionSurvey, SegmentSurvey, survey
 
 _FACTS: Final = ("NEXT", "RECORDS", "BATCHES", "SIZE", "FIRST", "LAST", "FORMAT", "CODECS")
 _COLUMNS: Final = ("PARTITION", "SEGMENT", *_FACTS)
-_SUMMARY_COLUMNS: Final = ("PARTITION", "SEGMENTS", "START", *_FACTS)
-_NUMBERS: Final = ("SEGMENT", "SEGMENTS", "START", "NEXT", "RECORDS", "BATCHES", "SIZE")
+_SUMMARY_COLUMNS: Final = ("PARTITION", "SEGS", "OFFSETS", "RECORDS", "SIZE", "LAST", "CODEC")
+"""They fit 80 columns."""
+_NUMBERS: Final = ("SEGMENT", "SEGS", "OFFSETS", "NEXT", "RECORDS", "BATCHES", "SIZE")
+_DATE_LENGTH: Final = 10
 
 
 def ls(
@@ -32,7 +34,8 @@ def ls(
     ] = False,
     json: JsonDocument = False,
 ) -> int:
-    """List topics, partitions and segments. Offsets run from SEGMENT to NEXT (exclusive); times are in UTC."""
+    """List topics, partitions and segments, Kafka's internal topics last. Offsets run from SEGMENT to NEXT (exclusive);
+    times are in UTC."""
     fs = OsFs()
     if not os.path.isdir(directory):
         return fail(f"{directory}: {'not a directory' if os.path.exists(directory) else 'No such file or directory'}")
@@ -41,7 +44,8 @@ def ls(
         if json:
             out.json(_document(directory, found, _set_aside(fs, directory)))
         else:
-            rows = [row for partition in found for row in (_summary if partitions else _rows)(partition)]
+            shown = sorted(found, key=lambda one: _is_internal(one.path))
+            rows = [row for partition in shown for row in (_summary if partitions else _rows)(partition)]
             if rows:
                 show_table(out, _SUMMARY_COLUMNS if partitions else _COLUMNS, rows, right=_NUMBERS)
             out.line(_totals(found))
@@ -94,7 +98,20 @@ def _rows(partition: PartitionSurvey) -> list[list[object]]:
 
 def _summary(partition: PartitionSurvey) -> list[list[object]]:
     total = partition.total
-    return [[_name(partition), len(partition.segments), total.base_offset, *_cells(total)]]
+    _, records, _, size, _, last, _, codecs = _cells(total)
+    codec, *others = str(codecs).split(",")
+    offsets = f"{total.base_offset}-{total.next_offset}"
+    return [
+        [
+            _name(partition),
+            len(partition.segments),
+            offsets,
+            records,
+            size,
+            str(last)[:_DATE_LENGTH],
+            f"{codec}+{len(others)}" if others else codec,
+        ]
+    ]
 
 
 def _name(partition: PartitionSurvey) -> str:
