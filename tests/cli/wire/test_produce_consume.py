@@ -264,7 +264,7 @@ def test_an_interrupt_in_a_callback_raises_keyboard_interrupt(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Sender, "_delivered", interrupted)
-    assert wire("produce", topic_name, stdin=b"x\n").code == 130
+    assert wire("produce", topic_name, "--json", stdin=b"x\n").code == 130
 
 
 def test_ctrl_c_ends_a_consumer_silently(broker: RunningNode, topic_name: str, wire: Run) -> None:

@@ -213,6 +213,11 @@ class PrintOptions(NamedTuple):
             options["schema.registry.url"] = self.registry
         return TypedRecords(options, topics)
 
+    def plain_null(self, *, json: bool) -> bytes | None:
+        """The text for null if only values are printed, as they are; None for any other output."""
+        others = (self.format_string, self.key_separator, self.key_format, self.value_format)
+        return None if json or any(one is not None for one in others) else unescape(self.null)
+
     def writer(self, *, json: bool) -> Write:
         key, value = (
             "json" if given in TYPED_FORMATS else check_choice(option, given or "text", (*FORMATS, *TYPED_FORMATS))
@@ -257,7 +262,8 @@ def consume(
     cluster = brokers.cluster()
     there = cluster.partitions(wanted)
     has_group = reading.group is not None
-    run = _Consumption(cluster, cluster.consumer(reading.settings(start)), write, typed, stores=has_group)
+    null = shown.plain_null(json=json)
+    run = _Consumption(cluster, cluster.consumer(reading.settings(start)), write, typed, null=null, stores=has_group)
     try:
         if has_group:
             if start.kind not in ("stored", "beginning", "end"):
@@ -303,12 +309,21 @@ class _Consumption:
     """Writes the records of a consumer. Offsets of a group are stored after the records have been written."""
 
     def __init__(
-        self, cluster: Cluster, consumer: Any, write: Write, typed: TypedRecords | None, *, stores: bool
+        self,
+        cluster: Cluster,
+        consumer: Any,
+        write: Write,
+        typed: TypedRecords | None,
+        *,
+        null: bytes | None,
+        stores: bool,
     ) -> None:
+        """``null`` is the text for null if only values are printed, as they are: ``write`` is not called then."""
         self._cluster = cluster
         self._typed = typed
         self._consumer = consumer
         self._write = write
+        self._null = null
         self._stores = stores
         self._out = Out()
         self._ended: set[Place] = set()
@@ -343,27 +358,38 @@ class _Consumption:
 
     def _take(self, batch: Sequence[Any]) -> int:
         """Write the records of a batch; returns their number."""
+        messages: list[Any] = []
         newest: dict[Place, Any] = {}
-        received: list[ConsumedRecord] = []
         for message in batch:
-            at = message.topic(), message.partition()
-            if message.error() is not None:
-                self._event(at, message.error())
+            error = message.error()
+            if error is not None:
+                self._event((message.topic(), message.partition()), error)
                 continue
-            self._ended.discard(at)
-            received.append(_received(message))
-            newest[at] = message
-        for record in received if self._typed is None or not received else self._typed.decode(received):
+            messages.append(message)
+            if self._stores or self._ended:
+                at = message.topic(), message.partition()
+                self._ended.discard(at)
+                newest[at] = message
+        if messages:
+            self._write_all(messages)
+            self._out.flush()
+        for message in newest.values() if self._stores else ():
+            self._store(message)
+        return len(messages)
+
+    def _write_all(self, messages: Sequence[Any]) -> None:
+        if self._null is not None:
+            null = self._null
+            values = [null if (value := message.value()) is None else value for message in messages]
+            self._out.raw(b"\n".join([*values, b""]))
+            return
+        received = [_received(message) for message in messages]
+        for record in received if self._typed is None else self._typed.decode(received):
             try:
                 self._write(self._out, record)
             except OptionError as error:
                 where = f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
                 raise OptionError(f"{where}: {error}") from error
-        if newest:
-            self._out.flush()
-        for message in newest.values() if self._stores else ():
-            self._store(message)
-        return len(received)
 
     def _event(self, at: Place, error: Any) -> None:
         if error.code() == self._cluster.kafka.KafkaError._PARTITION_EOF:

@@ -205,7 +205,7 @@ def e2e(
     settings = producer_settings(acks, "none", None, None, 16_384, 0)
     cluster = brokers.cluster()
     _make_topic(cluster, topic, partitions)
-    sender = Sender(cluster, topic, settings, "murmur2", 0)
+    sender = Sender(cluster, topic, settings, "murmur2", 0, counts=False)
     consumer = cluster.consumer(_CONSUMER)
     (end,) = cluster.ends([(topic, 0)]).values()
     rng = Random(1)
@@ -243,7 +243,9 @@ class _TimedSender(Sender):
     """Records the latency of each record."""
 
     def __init__(self, cluster: Cluster, topic: str, settings: Mapping[str, object], meter: Meter) -> None:
-        super().__init__(cluster, topic, {**settings, "queue.buffering.max.kbytes": _BUFFER_KB}, "murmur2", None)
+        super().__init__(
+            cluster, topic, {**settings, "queue.buffering.max.kbytes": _BUFFER_KB}, "murmur2", None, counts=True
+        )
         self.meter = meter
         if settings["enable.idempotence"]:  # librdkafka asks for its producer id half a second after its creation
             self.send(OutgoingRecord(None, b"", ()))
@@ -261,6 +263,7 @@ class _TimedSender(Sender):
 def _exchange(cluster: Cluster, sender: Sender, consumer: Any, topic: str, value: bytes) -> None:
     """Send a record and wait for it to come back."""
     sender.send(OutgoingRecord(None, value, ()))
+    sender.push()
     until = _now() + cluster.timeout
     while True:
         message = consumer.poll(_WAIT)

@@ -23,6 +23,7 @@ from seglog.core.clock import SystemClock
 _SAVE_EVERY: Final = 1.0
 """Seconds between two saves of positions."""
 _LOOK_EVERY: Final = 0.25
+_READ_BYTES: Final = 1 << 16
 """Seconds between two checks for more lines."""
 
 _Format = Annotated[str, typer.Option(metavar="FORMAT", help="text, json, hex or base64.")]
@@ -164,7 +165,7 @@ def produce(
     source.check()
     settings = sending.settings(for_ever=source.follow)
     read = lines.reader()
-    sender = Sender(brokers.cluster(), topic, settings, sending.partitioner, sending.partition)
+    sender = Sender(brokers.cluster(), topic, settings, sending.partitioner, sending.partition, counts=json)
     run = _LineFeed(sender, read)
     code = FINE
     with _interrupted_by_sigterm(wanted=source.follow):
@@ -223,8 +224,22 @@ class _LineFeed:
         self._saved_at = self._now()
 
     def stream(self, stream: Any) -> None:
-        for number, line in enumerate(stream, start=1):
-            self._send(line.removesuffix(b"\n"), f"line {number}")
+        """Lines that have arrived are sent before the next read, which may wait."""
+        begun: list[bytes] = []
+        number = 0
+        while part := stream.read1(_READ_BYTES):
+            head, newline, tail = part.partition(b"\n")
+            begun.append(head)
+            if not newline:
+                continue
+            *whole, rest = tail.split(b"\n")
+            for line in (b"".join(begun), *whole):
+                number += 1
+                self._send(line, f"line {number}")
+            begun = [rest] if rest else []
+            self._sender.push()
+        if begun:
+            self._send(b"".join(begun), f"line {number + 1}")
 
     def files(self, paths: Sequence[str], *, follow: bool, from_end: bool, position_file: str | None) -> None:
         if position_file is not None:

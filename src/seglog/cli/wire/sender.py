@@ -18,6 +18,14 @@ from seglog.records.partitioner import Partitioner, RoundRobinPartitioner, Stick
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _WAIT: Final = 0.2
+_BY_KEY: Final = -1
+"""The library's partitioner chooses the partition."""
+_BATCH: Final = 1000
+"""Records that are passed to the library in one call, which costs a fraction of a call for each."""
+_QUEUE_RECORDS: Final = 90_000
+_QUEUE_BYTES: Final = 512 << 20
+"""Below the library's limits of 100,000 records and 1 GiB: a full queue takes some records of a batch, which would
+overtake the others."""
 
 
 class _KeylessPartitioner:
@@ -106,7 +114,10 @@ class Sender:
         settings: Mapping[str, object],
         partitioner: str,
         partition: int | None,
+        *,
+        counts: bool,
     ) -> None:
+        """``counts``: `document` has partitions, which costs a call of Python for each record."""
         self._cluster = cluster
         self._topic = topic
         self._now = SystemClock().monotonic
@@ -120,8 +131,13 @@ class Sender:
         self._batch_size = int(str(settings["batch.size"]))
         self._chooser: Partitioner | None = None
         self._is_prepared = False
+        self._pending: dict[int, list[dict[str, Any]]] = {}
+        self._waiting = 0
+        self._largest = 1
         setting, self._make_chooser = PARTITIONERS[partitioner]
-        self._producer = cluster.producer({**settings, "partitioner": setting})
+        self._producer = cluster.producer(
+            {**settings, "partitioner": setting, "delivery.report.only.error": not counts}
+        )
 
     def _prepare(self) -> None:
         """Look up the topic before the first record, not earlier: the request may create the topic."""
@@ -151,33 +167,61 @@ class Sender:
             self._serve(_WAIT)
 
     def send(self, record: OutgoingRecord) -> None:
-        """Pass a record to the producer; wait while its queue is full."""
+        """Pass a record to the producer, with others as soon as `push` is called; wait while its queue is full."""
         if not self._is_prepared:
             self._prepare()
         partition = self._partition if self._partition is not None else record.partition
         size = len(record.key or b"") + len(record.value or b"")
         if partition is None and self._chooser is not None:
             partition = self._chooser.partition(record.key, size)
-        more: dict[str, Any] = {} if partition is None else {"partition": partition}
-        if record.timestamp is not None:
-            more["timestamp"] = record.timestamp
-        if record.headers:
-            more["headers"] = list(record.headers)
-        while True:
-            self._check()
-            try:
-                with self._cluster.errors(f"topic {self._topic}"):
-                    self._producer.produce(
-                        self._topic, value=record.value, key=record.key, on_delivery=self._delivered, **more
-                    )
-                break
-            except BufferError:
-                self._serve(_WAIT)
+        message: dict[str, Any] = {"value": record.value, "key": record.key}
         self._records += 1
         self._bytes += size
-        self._serve(0)
+        self._largest = max(self._largest, size)
+        if record.headers or record.timestamp is not None:  # a batch cannot have them
+            if record.timestamp is not None:
+                message["timestamp"] = record.timestamp
+            self.push()
+            self._make_room(1)
+            with self._cluster.errors(f"topic {self._topic}"):
+                self._producer.produce(
+                    self._topic,
+                    partition=_BY_KEY if partition is None else partition,
+                    headers=list(record.headers),
+                    on_delivery=self._delivered,
+                    **message,
+                )
+            self._serve(0)
+            return
+        # The library ignores the partitions of messages in a batch.
+        self._pending.setdefault(_BY_KEY if partition is None else partition, []).append(message)
+        self._waiting += 1
+        if self._waiting >= _BATCH:
+            self.push()
+
+    def push(self) -> None:
+        """Send the records that wait for others."""
+        pending, self._pending, self._waiting = self._pending, {}, 0
+        for partition, batch in pending.items():
+            self._make_room(len(batch))
+            with self._cluster.errors(f"topic {self._topic}"):
+                self._producer.produce_batch(self._topic, batch, partition=partition, on_delivery=self._delivered)
+            for message in batch:
+                if "_error" in message:
+                    self._fail(message["_error"], partition)
+                    break
+        if pending:
+            self._serve(0)
+        self._check()
+
+    def _make_room(self, records: int) -> None:
+        most = max(min(_QUEUE_RECORDS, _QUEUE_BYTES // self._largest), records)
+        while len(self._producer) + records > most:
+            self._check()
+            self._serve(_WAIT)
 
     def wait(self, seconds: float) -> None:
+        self.push()
         self._serve(seconds)
         self._check()
 
@@ -187,6 +231,8 @@ class Sender:
 
     def flush(self) -> None:
         """Wait until all records are acknowledged. Raises the first error."""
+        if not self.has_ended:
+            self.push()
         while self._flush_some() and not self.has_ended:
             self._check()
         self._check()
@@ -217,14 +263,19 @@ class Sender:
     def _delivered(self, error: Any, message: Any) -> None:
         number = message.partition()
         if error is not None:
-            if self._failure is None:
-                where = f"topic {self._topic}{f', partition {number}' if number is not None and number >= 0 else ''}"
-                self._failure = f"{where}: {self._cluster.describe(error)}"
+            self._fail(error, number)
             return
         self._counts[number] = self._counts.get(number, 0) + 1
         offset = message.offset()
         if offset is not None and offset >= 0:
             self._offsets[number] = offset
+
+    def _fail(self, error: Any, partition: int | None) -> None:
+        if self._failure is None:
+            where = (
+                f"topic {self._topic}{f', partition {partition}' if partition is not None and partition >= 0 else ''}"
+            )
+            self._failure = f"{where}: {self._cluster.describe(error)}"
 
     def _check(self) -> None:
         if self._failure is not None and not self.has_ended:
