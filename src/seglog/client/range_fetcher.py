@@ -25,8 +25,10 @@ from seglog.protocol.message_reader import Message
 _PARTITIONS_AT_ONCE: Final = 1000
 _MARGIN: Final = 64 << 10
 """Bytes that are asked for beyond the estimate of a range."""
+_GONE: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""What Metadata says of a topic that lacks a partition, or that does not exist."""
 _EMPTY_ANSWERS: Final = 3
-"""After so many answers without records, although the high watermark is higher, a range has no more records."""
+"""After so many answers without records, from a broker that could have returned all of a range, it has no more."""
 
 
 class FetchTarget(NamedTuple):
@@ -60,11 +62,11 @@ class FetchedRecords(NamedTuple):
 class _Progress:
     """How far one target is. ``node`` is the broker to ask, None if it must be looked up.
 
-    Since the last progress there were ``empty`` answers without a whole batch, and the first failure at
-    ``failing_since``.
+    Since the last progress it was ``passed_over`` by full answers, had ``empty`` answers that show that there is
+    nothing, and failed first at ``failing_since``.
     """
 
-    __slots__ = ("empty", "failing_since", "node", "position", "target")
+    __slots__ = ("empty", "failing_since", "node", "passed_over", "position", "target")
 
     def __init__(self, target: FetchTarget) -> None:
         self.target = target
@@ -72,6 +74,7 @@ class _Progress:
         self.node: int | None = None
         self.failing_since: float | None = None
         self.empty = 0
+        self.passed_over = 0
 
     @property
     def is_done(self) -> bool:
@@ -80,10 +83,16 @@ class _Progress:
     def receive(self, offset: int) -> None:
         """All records below ``offset`` are here."""
         self.position = offset
-        self.failing_since, self.empty = None, 0
+        self.failing_since, self.empty, self.passed_over = None, 0, 0
 
-    def miss(self) -> None:
+    def pass_over(self) -> None:
+        """A full answer had no room for a whole batch."""
+        self.passed_over += 1
+
+    def find_nothing(self) -> int:
+        """An answer shows that there is nothing up to the end. Returns how many did."""
         self.empty += 1
+        return self.empty
 
     def skip_to(self, offset: int) -> None:
         """There are no records before ``offset``, or none that can be read."""
@@ -105,7 +114,11 @@ class RangeFetcher:
 
     ``patience``: seconds for which a partition may fail. Then `RequestFailedError` names it, the broker and the last
     reason. ``lose`` is called with a text when offsets no longer exist, and may raise; otherwise the fetcher
-    continues behind them.
+    continues after them.
+
+    A broker that returns no records shows that there are none only if it could have returned the whole range: its high
+    watermark, and with ``read_committed`` its last stable offset, must be at or past the end. Both are lower for a
+    while on a new leader and on a follower.
     """
 
     def __init__(
@@ -126,6 +139,10 @@ class RangeFetcher:
         self._all = {target.topic_partition: _Progress(target) for target in targets if target.end > target.start}
         self._names = {target.topic_id: target.topic_partition.topic for target in targets if target.topic_id}
         self._metadata: ClusterMetadata | None = None
+        self._gone_after = min(cluster.config.timeout, patience)
+        """Seconds after which a missing topic or a shorter log is a loss; a new leader may not know of it yet."""
+        self._first: TopicPartition | None = None
+        """The partition that the last answer could not leave out for lack of room (KIP-74)."""
         self._asked: deque[tuple[int, HostPort, list[TopicPartition]]] = deque()
         """The requests under way: node, address and partitions, oldest first; one at most for each broker."""
         self._not_before: dict[int, float] = {}
@@ -154,8 +171,10 @@ class RangeFetcher:
         progress = self._all[fetched.target.topic_partition]
         if offset > progress.position:
             progress.receive(offset)
+        elif fetched.target.topic_partition == self._first:
+            self._trouble([progress], f"broker {fetched.broker}: the answer has no whole batch")
         else:  # the batch did not fit into what was left of the answer
-            progress.miss()
+            progress.pass_over()
         self._unread -= 1
         if not self._unread:
             self._send()
@@ -179,7 +198,7 @@ class RangeFetcher:
                 self._trouble(wanted, f"broker {node} is not in the cluster any more")
                 continue
             # The answer has room for the first ones only: those that were left out go first.
-            some = sorted(wanted, key=lambda one: -one.empty)[:_PARTITIONS_AT_ONCE]
+            some = sorted(wanted, key=lambda one: -one.passed_over - one.empty)[:_PARTITIONS_AT_ONCE]
             try:
                 self._cluster.at(address).send(ApiKey.FETCH, self._request(some))
             except BrokerUnavailableError as error:
@@ -218,7 +237,8 @@ class RangeFetcher:
                 for (name, topic_id), partitions in topics.items()
             ],
             "forgotten_topics_data": (),
-            "rack_id": config.client_rack,
+            # Without a rack the leader answers itself.
+            "rack_id": "" if any(one.failing_since is not None for one in wanted) else config.client_rack,
         }
 
     def _look_up(self) -> None:
@@ -238,14 +258,25 @@ class RangeFetcher:
             topic = metadata.topics.get(partition.topic)
             leader = metadata.leader(partition)
             if topic is not None and topic.topic_id and one.target.topic_id not in (None, topic.topic_id):
-                self._lose(f"topic {partition.topic} was deleted and created again")
-                one.skip_to(one.target.end)
+                self._skip(one, one.target.end, f"topic {partition.topic} was deleted and created again")
             elif leader is not None and leader.leader in metadata.brokers:
                 one.ask(leader.leader)
             elif topic is not None and topic.error and topic.error not in MOVED:
                 raise RequestFailedError(f"topic {partition.topic}: {describe_code(topic.error)}")
+            elif leader is None and (topic is None or topic.error in _GONE) and self._is_gone(one):
+                self._skip(one, one.target.end, f"{partition} was deleted")
             else:
                 self._trouble([one], "the partition has no leader" if leader else "the partition does not exist")
+
+    def _is_gone(self, one: _Progress) -> bool:
+        """Whether the brokers have not known the partition, or some of its offsets, for long enough."""
+        return one.fail(self._clock.monotonic()) >= self._gone_after
+
+    def _skip(self, one: _Progress, offset: int, reason: str) -> None:
+        """Report a loss and continue at ``offset``."""
+        low = one.position
+        one.skip_to(offset)
+        self._lose(f"{reason}: offsets {low} to {one.position - 1} of {one.target.topic_partition} were not read")
 
     def _trouble(self, some: Sequence[_Progress], reason: str) -> None:
         """Note a failure that may pass; raise if it has lasted too long."""
@@ -289,6 +320,7 @@ class RangeFetcher:
             self._trouble([self._all[one] for one in asked], f"broker {address}: {describe_code(answer.error_code)}")
             self._clock.sleep(self._config.retry_backoff)
             return
+        self._first = asked[0]
         found = list(self._partitions(answer, address, node, asked))
         self._unread = len(found)
         yield from found
@@ -297,16 +329,16 @@ class RangeFetcher:
         self, answer: Message, address: HostPort, node: int, asked: Sequence[TopicPartition]
     ) -> Iterator[FetchedRecords]:
         is_moved = False
+        left_out = dict.fromkeys(asked)
         for topic in answer.responses:
             name = getattr(topic, "topic", None) or self._names.get(topic.topic_id, "")
             for one in topic.partitions:
                 progress = self._all.get(TopicPartition(name, one.partition_index))
                 if progress is None or progress.is_done:
                     continue
+                left_out.pop(progress.target.topic_partition, None)
                 if one.error_code:
                     is_moved |= self._failed(progress, one.error_code, address, node)
-                elif one.preferred_read_replica >= 0 and not one.records and progress.failing_since is None:
-                    self._prefer(progress, one.preferred_read_replica)
                 elif one.records:
                     aborted = one.aborted_transactions or ()
                     yield FetchedRecords(
@@ -316,9 +348,15 @@ class RangeFetcher:
                         one.records,
                         tuple(AbortedProducer(txn.producer_id, txn.first_offset) for txn in aborted),
                     )
+                elif one.preferred_read_replica >= 0:
+                    is_moved |= self._prefer(progress, one.preferred_read_replica, address)
                 else:
                     is_first = progress.target.topic_partition == asked[0]
-                    self._empty(progress, one.high_watermark, address, is_first=is_first)
+                    is_moved |= self._empty(progress, one, address, is_first=is_first)
+        if left_out and not answer.throttle_time:  # a broker that throttles returns none of them
+            some = [self._all[one] for one in left_out if not self._all[one].is_done]
+            self._trouble(some, f"broker {address}: the answer leaves out the partition")
+            is_moved = True
         if is_moved:
             self._clock.sleep(self._config.retry_backoff)
 
@@ -337,32 +375,51 @@ class RangeFetcher:
 
     def _out_of_range(self, progress: _Progress, reason: str) -> bool:
         partition, position, end = progress.target.topic_partition, progress.position, progress.target.end
-        with ClusterConnections(self._config) as cluster:  # the others may be about to get answers to Fetch
-            (first,) = list_offsets(cluster, {partition: EARLIEST}).values()
-            (latest,) = list_offsets(cluster, {partition: LATEST}).values()
+        try:
+            with ClusterConnections(self._config) as cluster:  # the others may be about to get answers to Fetch
+                (first,) = list_offsets(cluster, {partition: EARLIEST}).values()
+                (latest,) = list_offsets(cluster, {partition: LATEST}).values()
+        except RequestFailedError as error:  # it may be deleted at this moment
+            self._trouble([progress], str(error))
+            return True
         if first > position:
             progress.skip_to(first)
             self._lose(f"{partition}: offsets {position} to {progress.position - 1} were deleted before they were read")
             return False
-        if latest < position:  # a new leader may not know its high watermark yet
+        if latest < position and self._is_gone(progress):  # a new leader may not know its high watermark yet
+            progress.skip_to(end)
+            self._lose(f"{partition} ends with offset {latest - 1}: offsets {position} to {end - 1} were truncated")
+        else:
             self._trouble([progress], reason)
-            if progress.fail(self._clock.monotonic()) > self._config.timeout:
-                progress.skip_to(end)
-                self._lose(f"{partition} ends with offset {latest - 1}: offsets {position} to {end - 1} were truncated")
         return True
 
-    def _prefer(self, progress: _Progress, replica: int) -> None:
-        """Continue at the replica that the leader says is nearest; errors lead back to the leader."""
-        if self._metadata is not None and replica in self._metadata.brokers:
+    def _prefer(self, progress: _Progress, replica: int, address: HostPort) -> bool:
+        """Continue at the replica that the leader says is nearest; errors lead back to the leader, which is then asked
+        for the records themselves. Returns whether to wait before the next try."""
+        if self._metadata is not None and replica in self._metadata.brokers and progress.failing_since is None:
             progress.ask(replica)
+            return False
+        self._trouble([progress], f"broker {address} refers to replica {replica}")
+        return True
 
-    def _empty(self, progress: _Progress, high_watermark: int, address: HostPort, *, is_first: bool) -> None:
-        """An answer without records. It was full, unless the partition was the first one (KIP-74)."""
-        progress.miss()
+    def _empty(self, progress: _Progress, answer: Message, address: HostPort, *, is_first: bool) -> bool:
+        """An answer without records. It was full, unless the partition was the first one (KIP-74). Returns whether to
+        wait before the next try."""
         if not is_first:
-            return
-        if high_watermark < progress.target.end:
-            self._trouble([progress], f"broker {address}: the high watermark is {high_watermark}")
-            self._clock.sleep(self._config.retry_backoff)
-        elif progress.empty >= _EMPTY_ANSWERS:
-            progress.skip_to(progress.target.end)
+            progress.pass_over()
+            return False
+        bounds = {"high watermark": answer.high_watermark}
+        if self._read_committed:
+            bounds["last stable offset"] = answer.last_stable_offset
+        if answer.diverging_epoch.end_offset >= 0:
+            reason = f"the log diverges at offset {answer.diverging_epoch.end_offset}"
+        else:
+            low = [(name, bound) for name, bound in bounds.items() if bound < progress.target.end]
+            if not low:
+                if progress.find_nothing() >= _EMPTY_ANSWERS:
+                    progress.skip_to(progress.target.end)
+                return False
+            name, bound = low[0]
+            reason = f"the {name} is {bound if bound >= 0 else 'unknown'}, the range ends at {progress.target.end}"
+        self._trouble([progress], f"broker {address}: {reason}")
+        return True
