@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -10,6 +11,7 @@ from uuid import UUID
 from seglog.client.bootstrap import HostPort
 from seglog.client.client_config import ClientConfig
 from seglog.client.connection import BrokerConnection, check_answer
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import BrokerUnavailableError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
@@ -18,6 +20,7 @@ from seglog.protocol.message_reader import Message
 GROUP: Final = 0
 TRANSACTION: Final = 1
 """The kinds of key in FindCoordinator."""
+_WITHOUT_PARTITION: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _AT_ONCE: Final = 500
 """Topics in one request, to keep the response small."""
 
@@ -48,6 +51,18 @@ class ClusterMetadata(NamedTuple):
     brokers: Mapping[int, HostPort]
     racks: Mapping[int, str | None]
     topics: Mapping[str, TopicMetadata]
+
+    def address(self, partition: TopicPartition) -> HostPort | None:
+        """Where the leader is; None if the partition has none, or is not in this answer."""
+        leader = self.leader(partition)
+        return None if leader is None else self.brokers.get(leader.leader)
+
+    def lacks(self, partition: TopicPartition) -> bool:
+        """Whether the topic does not exist, or not with this partition. After another error that is not known."""
+        topic = self.topics.get(partition.topic)
+        if topic is None:
+            return True
+        return partition.partition not in topic.partitions and topic.error in _WITHOUT_PARTITION
 
     def leader(self, partition: TopicPartition) -> PartitionLeader | None:
         """The leader as this answer has it; None if the partition is not in it."""
@@ -109,6 +124,33 @@ class ClusterConnections:
         except BaseException:
             self.forget(address)
             raise
+
+    def ask_all(
+        self, key: ApiKey, wanted: Mapping[HostPort, Mapping[str, Any]]
+    ) -> dict[HostPort, Message | BrokerUnavailableError]:
+        """Ask several brokers, which work at the same time. For each the answer, or why there is none; a connection
+        that fails, or whose answer is not read, is forgotten."""
+        found: dict[HostPort, Message | BrokerUnavailableError] = {}
+        asked: deque[HostPort] = deque()
+        try:
+            for address, contents in wanted.items():
+                asked.append(address)
+                try:
+                    self.at(address).send(key, contents)
+                except BrokerUnavailableError as error:
+                    self.forget(asked.pop())
+                    found[address] = error
+            while asked:
+                try:
+                    found[asked[0]] = self.at(asked[0]).receive()
+                except BrokerUnavailableError as error:
+                    self.forget(asked[0])
+                    found[asked[0]] = error
+                asked.popleft()
+        finally:
+            for address in asked:
+                self.forget(address)
+        return found
 
     def ask_any(self, key: ApiKey, contents: Mapping[str, Any]) -> Message:
         """Ask the first broker that answers: of ``bootstrap``, or later one of the cluster as it was last seen."""

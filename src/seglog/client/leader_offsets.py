@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from seglog.client.bootstrap import HostPort
-from seglog.client.cluster_connections import ClusterConnections
+from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
 from seglog.client.connection import describe_code
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import BrokerUnavailableError, RequestFailedError
+from seglog.core.errors import BrokerUnavailableError, RequestFailedError, UnknownPartitionError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 
@@ -35,6 +35,14 @@ MOVED: Final = frozenset(
 """Errors of a partition after which a client looks up its leader again. A topic that is being created has them too."""
 
 
+class OffsetQuestion(NamedTuple):
+    """For each partition a timestamp in ms, `EARLIEST` or `LATEST`. With ``read_committed`` the latest offset is the
+    last stable one, else the high watermark."""
+
+    wanted: Mapping[TopicPartition, int]
+    read_committed: bool = False
+
+
 def list_offsets(
     cluster: ClusterConnections,
     wanted: Mapping[TopicPartition, int],
@@ -43,55 +51,74 @@ def list_offsets(
     retries: int = 3,
     retry_wait: float = 1.0,
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition for a timestamp in ms, `EARLIEST` or `LATEST`; -1 if no record is that late.
+    """The offset of each partition, as `answer_offsets` finds it for one question."""
+    (found,) = answer_offsets(cluster, [OffsetQuestion(wanted, read_committed)], retries=retries, retry_wait=retry_wait)
+    return found
 
-    With ``read_committed`` the latest offset is the last stable one, else the high watermark. While a leader is missing
-    or moves, the request is repeated up to ``retries`` times. `RequestFailedError` names partition and broker.
+
+def answer_offsets(
+    cluster: ClusterConnections,
+    questions: Sequence[OffsetQuestion],
+    metadata: ClusterMetadata | None = None,
+    *,
+    retries: int = 3,
+    retry_wait: float = 1.0,
+) -> list[dict[TopicPartition, int]]:
+    """The offset of each partition of each question; -1 if no record is that late.
+
+    ``metadata`` has the leaders, if the caller knows them. While a leader is missing or moves, the request is repeated
+    up to ``retries`` times. A partition that does not exist any more raises `UnknownPartitionError`. An error names
+    partition and broker.
     """
-    found: dict[TopicPartition, int] = {}
-    missing = dict(wanted)
+    found: list[dict[TopicPartition, int]] = [{} for _ in questions]
     for attempt in range(retries + 1):
         if attempt:
             SystemClock().sleep(retry_wait)
-        problems = _ask_leaders(cluster, missing, found, read_committed=read_committed)
-        missing = {partition: wanted[partition] for partition in problems}
-        if not missing:
+        problems: dict[TopicPartition, str] = {}
+        for question, known in zip(questions, found, strict=True):
+            missing = {one: timestamp for one, timestamp in question.wanted.items() if one not in known}
+            if metadata is None and missing:
+                metadata = cluster.metadata({partition.topic for partition in missing})
+            if metadata is not None:
+                problems |= _ask_leaders(cluster, metadata, question._replace(wanted=missing), known)
+        if not problems:
             return found
+        metadata = None
     partition = min(problems)
     raise RequestFailedError(f"offsets of {partition}: {problems[partition]}")
 
 
 def _ask_leaders(
     cluster: ClusterConnections,
-    wanted: Mapping[TopicPartition, int],
+    metadata: ClusterMetadata,
+    question: OffsetQuestion,
     found: dict[TopicPartition, int],
-    *,
-    read_committed: bool,
 ) -> dict[TopicPartition, str]:
     """Ask each leader once. Adds to ``found`` and returns the reasons for the other partitions."""
     problems: dict[TopicPartition, str] = {}
-    metadata = cluster.metadata({partition.topic for partition in wanted})
     by_leader: dict[HostPort, dict[str, list[Mapping[str, Any]]]] = {}
-    for partition, timestamp in wanted.items():
-        leader = metadata.leader(partition)
-        address = None if leader is None else metadata.brokers.get(leader.leader)
+    for partition, timestamp in question.wanted.items():
+        if metadata.lacks(partition):
+            raise UnknownPartitionError(f"offsets of {partition}: the partition does not exist")
+        address = metadata.address(partition)
         if address is None:
-            problems[partition] = "the partition does not exist" if leader is None else "the partition has no leader"
+            problems[partition] = "the partition has no leader"
             continue
         one = {"partition_index": partition.partition, "timestamp": timestamp, "current_leader_epoch": -1}
         by_leader.setdefault(address, {}).setdefault(partition.topic, []).append(one)
-    for address, topics in by_leader.items():
-        contents = {
+    requests = {
+        address: {
             "replica_id": -1,
-            "isolation_level": int(read_committed),
+            "isolation_level": int(question.read_committed),
             "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
             "timeout": int(cluster.config.timeout * 1000),
         }
-        try:
-            answer = cluster.ask_at(address, ApiKey.LIST_OFFSETS, contents)
-        except BrokerUnavailableError as error:
-            for name, partitions in topics.items():
-                problems |= {TopicPartition(name, one["partition_index"]): str(error) for one in partitions}
+        for address, topics in by_leader.items()
+    }
+    for address, answer in cluster.ask_all(ApiKey.LIST_OFFSETS, requests).items():
+        if isinstance(answer, BrokerUnavailableError):
+            for name, partitions in by_leader[address].items():
+                problems |= {TopicPartition(name, one["partition_index"]): str(answer) for one in partitions}
             continue
         for topic in answer.topics:
             for one in topic.partitions:

@@ -25,8 +25,8 @@ from seglog.protocol.message_reader import Message
 _PARTITIONS_AT_ONCE: Final = 1000
 _MARGIN: Final = 64 << 10
 """Bytes that are asked for beyond the estimate of a range."""
-_GONE: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""What Metadata says of a topic that lacks a partition, or that does not exist."""
+_DELETED_AFTER: Final = 5.0
+"""Seconds after which a partition that brokers do not know counts as deleted: one that starts may not know it yet."""
 _EMPTY_ANSWERS: Final = 3
 """After so many answers without records, from a broker that could have returned all of a range, it has no more."""
 
@@ -140,7 +140,7 @@ class RangeFetcher:
         self._names = {target.topic_id: target.topic_partition.topic for target in targets if target.topic_id}
         self._metadata: ClusterMetadata | None = None
         self._gone_after = min(cluster.config.timeout, patience)
-        """Seconds after which a missing topic or a shorter log is a loss; a new leader may not know of it yet."""
+        """Seconds after which a shorter log is a loss: a new leader may not know its high watermark yet."""
         self._first: TopicPartition | None = None
         """The partition that the last answer could not leave out for lack of room (KIP-74)."""
         self._asked: deque[tuple[int, HostPort, list[TopicPartition]]] = deque()
@@ -263,14 +263,10 @@ class RangeFetcher:
                 one.ask(leader.leader)
             elif topic is not None and topic.error and topic.error not in MOVED:
                 raise RequestFailedError(f"topic {partition.topic}: {describe_code(topic.error)}")
-            elif leader is None and (topic is None or topic.error in _GONE) and self._is_gone(one):
+            elif metadata.lacks(partition) and one.fail(now) >= min(self._gone_after, _DELETED_AFTER):
                 self._skip(one, one.target.end, f"{partition} was deleted")
             else:
                 self._trouble([one], "the partition has no leader" if leader else "the partition does not exist")
-
-    def _is_gone(self, one: _Progress) -> bool:
-        """Whether the brokers have not known the partition, or some of its offsets, for long enough."""
-        return one.fail(self._clock.monotonic()) >= self._gone_after
 
     def _skip(self, one: _Progress, offset: int, reason: str) -> None:
         """Report a loss and continue at ``offset``."""
@@ -386,7 +382,7 @@ class RangeFetcher:
             progress.skip_to(first)
             self._lose(f"{partition}: offsets {position} to {progress.position - 1} were deleted before they were read")
             return False
-        if latest < position and self._is_gone(progress):  # a new leader may not know its high watermark yet
+        if latest < position and progress.fail(self._clock.monotonic()) >= self._gone_after:
             progress.skip_to(end)
             self._lose(f"{partition} ends with offset {latest - 1}: offsets {position} to {end - 1} were truncated")
         else:

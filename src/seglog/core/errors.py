@@ -295,6 +295,12 @@ class BrokerUnavailableError(RequestFailedError):
     retriable = True
 
 
+class UnknownPartitionError(RequestFailedError):
+    """A partition that the brokers had named does not exist any more."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 class AuthenticationFailedError(RequestFailedError):
     """Broker and client do not accept each other: by a password, token or certificate. The next try would fail too."""
 

@@ -8,13 +8,15 @@ other queries on the same DataFrame, whose results are then wrong (fixed by SPAR
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from seglog.core.errors import UnknownPartitionError
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.brokers.source import BrokerSource
@@ -31,6 +33,10 @@ from seglog.values.reader_schema import ReadFormats
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
+_SURVEYS: Final = 4
+"""Further surveys if partitions disappear meanwhile."""
 
 
 def source_of(options: ReadOptions) -> RecordSource:
@@ -72,8 +78,7 @@ class SeglogReader(DataSourceReader):
 
     def tasks(self) -> Sequence[Any]:
         """The ranges that the query reads, by partition and offset."""
-        extents = self.extents()
-        resolved = self.resolve(extents)
+        extents, resolved = self.extents_and(self.resolve)
         for loss in resolved.losses:
             warnings.warn(f"seglog: data was lost: {loss}", stacklevel=2)
         return self.plan(extents, resolved.ranges)
@@ -84,6 +89,16 @@ class SeglogReader(DataSourceReader):
         for note in found.notes:
             warnings.warn(f"seglog: {note}", stacklevel=2)
         return found.extents
+
+    def extents_and(self, choose: Callable[[list[Any]], T]) -> tuple[list[Any], T]:
+        """`extents`, and what ``choose`` finds out about them. If a partition or a segment is deleted in between, both
+        are done again."""
+        for _ in range(_SURVEYS):
+            extents = self.extents()
+            with suppress(UnknownPartitionError, FileNotFoundError):
+                return extents, choose(extents)
+        extents = self.extents()
+        return extents, choose(extents)
 
     def resolve(self, extents: Sequence[PartitionExtent]) -> ResolvedRanges:
         """The offsets to read of each partition, as `resolve` makes them of the options."""

@@ -137,9 +137,15 @@ class BatchPlan(NamedTuple):
 
 
 def plan_batch(
-    start: StreamOffsets, end: StreamOffsets, states: StreamPartitions, *, replays_first: bool = False
+    start: StreamOffsets,
+    end: StreamOffsets,
+    states: StreamPartitions,
+    *,
+    replays_first: bool = False,
+    unselected: Collection[TopicPartition] = (),
 ) -> BatchPlan:
-    """The ranges from ``start`` to ``end`` for the partitions in ``end``, and the losses.
+    """The ranges from ``start`` to ``end`` for the partitions in ``end``, and the losses. Partitions that are in
+    ``start`` only are deleted, or they exist and are ``unselected``.
 
     ``replays_first``: after a stop between planning and committing the first batch, Spark repeats it with a new
     ``start`` and the old ``end``. Then a start above the end means that the batch was empty, and a partition that only
@@ -148,12 +154,20 @@ def plan_batch(
     ranges: dict[TopicPartition, OffsetRange] = {}
     losses: list[str] = []
     if not replays_first:
-        losses += [f"partition {gone} was deleted" for gone in sorted(set(start) - set(end))]
+        losses += [
+            f"partition {gone} "
+            + ("is not selected by the options any more" if gone in unselected else "was deleted")
+            + f"; it was read up to offset {start[gone]}"
+            for gone in sorted(set(start) - set(end))
+        ]
     for partition in sorted(end):
         state = states.get(partition)
         if state is None:
-            if partition not in start or start[partition] < end[partition]:
-                losses.append(f"partition {partition} was deleted")
+            if start.get(partition, 0) < end[partition]:
+                first_lost = f"offset {start[partition]}" if partition in start else "its start"
+                losses.append(
+                    f"partition {partition} was deleted; it was to be read from {first_lost} to {end[partition]}"
+                )
             continue
         first, last = start.get(partition), end[partition]
         if first is None:
@@ -185,8 +199,9 @@ def report_losses(losses: Collection[str], *, fail: bool, warn: Callable[[str], 
     said = "; ".join(list(losses)[:10]) + (f" … {len(losses)} in all" if len(losses) > 10 else "")
     if fail:
         raise DataLossError(
-            f"records that this stream had not read yet no longer exist: {said}. Retention removed them, or the "
-            "topic was deleted. With option failOnDataLoss=false the stream continues without them"
+            f"records that this stream had not read yet are out of its reach: {said}. Retention removed them, the "
+            "topic was deleted, or the query has changed. With option failOnDataLoss=false the stream continues "
+            "without them"
         )
     warn(f"this stream lost records and continues (failOnDataLoss=false): {said}")
 

@@ -25,6 +25,7 @@ from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.spark.options.read_options import LATEST, Bound, ReadOptions, TimestampBound
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.ranges import PartitionExtent
+from seglog.spark.read.record_source import Survey
 from seglog.spark.read.stream_planning import (
     StreamOffsets,
     StreamPartition,
@@ -43,6 +44,8 @@ from seglog.values.reader_schema import ReadFormats
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_SURVEYS: Final = 4
+"""Further surveys if topics are deleted meanwhile."""
 _UNLIMITED: Final = MAX_INT64
 """Our default limit is never "all available", so that this word is known to be ``Trigger.Once``'s."""
 
@@ -89,8 +92,8 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> JsonOffsets:
         """The start of a new query. Spark asks twice and must get the same answer."""
         if self._initial is None:
-            extents = self._reader.extents()
-            self._initial = self._within(self._reader.starts(extents), extents)
+            extents, starts = self._reader.extents_and(self._reader.starts)
+            self._initial = self._within(starts, extents)
         return offsets_to_json(self._initial)
 
     def _within(self, offsets: StreamOffsets, extents: Sequence[PartitionExtent]) -> dict[TopicPartition, int]:
@@ -181,7 +184,9 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         look, self._looked = self._looked or self._look(begin, until="logEnd"), None
         if self._targets is not None:
             check_targets(self._targets, finish, look.states)
-        planned = plan_batch(begin, finish, look.states, replays_first=replays_first)
+        left = set(begin) - set(finish)
+        unselected = left & self._reader.source.available().partitions if left else frozenset()
+        planned = plan_batch(begin, finish, look.states, replays_first=replays_first, unselected=unselected)
         report_losses(planned.losses, fail=self._options.fail_on_data_loss, warn=_warn)
         extents = [extent for partition, extent in look.extents.items() if partition in planned.ranges]
         return self._reader.input_partitions(self._reader.plan(extents, planned.ranges))
@@ -191,14 +196,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         While a part of the source is out of reach, its partitions are not lost: they wait at their ``known`` offset.
         """
-        source = self._reader.source
-        try:
-            found = source.survey(until=until, may_be_away=True)
-        except UnknownTopicError as error:
-            available = source.available()
-            if not available.is_partial:
-                report_losses([str(error)], fail=self._options.fail_on_data_loss, warn=_warn)
-            found = source.survey(until=until, only=sorted(available.partitions & set(known)), may_be_away=True)
+        found = self._survey(known, until)
         for note in found.notes:
             _warn(f"seglog: {note}")
         extents = {extent.topic_partition: extent for extent in found.extents}
@@ -207,6 +205,19 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition, extent in extents.items()
         }
         return _Snapshot(extents, wait_where_known(states, known) if found.is_partial else states)
+
+    def _survey(self, known: StreamOffsets, until: str | None) -> Survey[Any]:
+        source = self._reader.source
+        only: list[TopicPartition] | None = None
+        for _ in range(_SURVEYS):
+            try:
+                return source.survey(until=until, only=only, may_be_away=True)
+            except UnknownTopicError as error:
+                available = source.available()
+                if only is None and not available.is_partial:
+                    report_losses([str(error)], fail=self._options.fail_on_data_loss, warn=_warn)
+                only = sorted(available.partitions & set(known))
+        return source.survey(until=until, only=only, may_be_away=True)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)

@@ -74,8 +74,8 @@ class _FetchedBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         reader = _records(self._options)
-        extents = reader.extents()
-        ranges: list[FetchRange] = list(reader.plan(extents, reader.resolve(extents).ranges))
+        extents, resolved = reader.extents_and(reader.resolve)
+        ranges: list[FetchRange] = list(reader.plan(extents, resolved.ranges))
         before = [None, *(one.topic_partition for one in ranges)]
         return [
             InputPartition(FetchedBatchTask(one, first=one.topic_partition != last))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from seglog.client.bootstrap import HostPort
 from seglog.core.types import TopicPartition
 from seglog.spark.read.planning import spread
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent, PartitionRange, cut_evenly, divide
@@ -23,10 +24,11 @@ USUAL_BYTES: Final = 256.0
 class BrokerExtent(PartitionExtent):
     """A partition as its leader described it. ``log_end`` is the high watermark: nothing above it can be fetched.
 
-    ``topic_id`` is None before Kafka 2.8.
+    ``topic_id`` is None before Kafka 2.8. ``leader`` is where the leader was.
     """
 
     topic_id: UUID | None
+    leader: HostPort | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

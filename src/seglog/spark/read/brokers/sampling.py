@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
+from uuid import UUID
 
 from seglog.client.bootstrap import HostPort
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.core.errors import RequestFailedError
+from seglog.core.errors import BrokerUnavailableError, RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.records.batch import BATCH_OVERHEAD, entries, last_offset_of, read_header
@@ -44,11 +45,9 @@ def bytes_per_offset(
 def _sample(
     cluster: ClusterConnections, extents: Sequence[BrokerExtent], ranges: Mapping[TopicPartition, OffsetRange]
 ) -> dict[TopicPartition, float]:
-    metadata = cluster.metadata({extent.topic_partition.topic for extent in extents})
-    by_leader: dict[HostPort, list[dict[str, Any]]] = {}
+    by_leader: dict[HostPort, dict[tuple[str, UUID | None], list[dict[str, int]]]] = {}
     for extent in extents:
-        leader = metadata.leader(extent.topic_partition)
-        if leader is None or leader.leader not in metadata.brokers:
+        if extent.leader is None:
             continue
         wanted = {
             "partition": extent.topic_partition.partition,
@@ -56,14 +55,25 @@ def _sample(
             "fetch_offset": ranges[extent.topic_partition].start,
             "partition_max_bytes": _SAMPLE_BYTES,
         }
-        topic = {"topic": extent.topic_partition.topic, "topic_id": extent.topic_id, "partitions": [wanted]}
-        by_leader.setdefault(metadata.brokers[leader.leader], []).append(topic)
+        topic = extent.topic_partition.topic, extent.topic_id
+        by_leader.setdefault(extent.leader, {}).setdefault(topic, []).append(wanted)
+    requests = {
+        address: {
+            "replica_id": -1,
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": _SAMPLE_BYTES * sum(map(len, topics.values())),
+            "topics": [
+                {"topic": name, "topic_id": topic_id, "partitions": partitions}
+                for (name, topic_id), partitions in topics.items()
+            ],
+        }
+        for address, topics in by_leader.items()
+    }
     names = {extent.topic_id: extent.topic_partition.topic for extent in extents}
     found = {}
-    for address, topics in by_leader.items():
-        contents = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": _SAMPLE_BYTES * len(topics)}
-        answer = cluster.ask_at(address, ApiKey.FETCH, {**contents, "topics": topics})
-        for topic in answer.responses:
+    for answer in cluster.ask_all(ApiKey.FETCH, requests).values():
+        for topic in () if isinstance(answer, BrokerUnavailableError) else answer.responses:
             name = getattr(topic, "topic", None) or names.get(topic.topic_id, "")
             for one in topic.partitions:
                 if (size := _mean_size(one.records or b"")) is not None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
 from seglog.client.group_offsets import commit_offsets
-from seglog.client.leader_offsets import EARLIEST, LATEST, list_offsets
+from seglog.client.leader_offsets import EARLIEST, LATEST, OffsetQuestion, answer_offsets
 from seglog.client.retries import ask_patiently
+from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import InvalidConfigError, RequestFailedError, UnknownTopicError
+from seglog.core.errors import InvalidConfigError, RequestFailedError, UnknownPartitionError, UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import Assign, ReadOptions, Subscribe
 from seglog.spark.read.brokers.planning import BrokerExtent, FetchRange, plan
@@ -44,6 +46,11 @@ class BrokerSource:
         for, and if brokers ``may_be_away``, so is a broker, for ``request.timeout.ms``."""
         del until
         patience = self._config.timeout if may_be_away else 0
+        for attempt in range(max(self._options.offset_retries, 1)):
+            if attempt > 1:  # the first time a topic was probably deleted; the next time brokers disagree about it
+                SystemClock().sleep(self._options.offset_retry_ms / 1000)
+            with suppress(UnknownPartitionError):
+                return ask_patiently(self._config, patience, lambda: self._survey(only))
         return ask_patiently(self._config, patience, lambda: self._survey(only))
 
     def _survey(self, only: Sequence[TopicPartition] | None) -> Survey[BrokerExtent]:
@@ -62,9 +69,12 @@ class BrokerSource:
             chosen = select(selection, _partitions(metadata)) if only != [] and only != () else []
         except UnknownTopicError as error:
             raise UnknownTopicError(f"{self._where}: {error}") from None
-        starts = self._offsets(dict.fromkeys(chosen, EARLIEST))
-        marks = self._offsets(dict.fromkeys(chosen, LATEST))
-        stable = self._offsets(dict.fromkeys(chosen, LATEST), read_committed=True) if options.read_committed else marks
+        ends = dict.fromkeys(chosen, LATEST)
+        questions = [OffsetQuestion(dict.fromkeys(chosen, EARLIEST)), OffsetQuestion(ends)]
+        if options.read_committed:
+            questions.append(OffsetQuestion(ends, read_committed=True))
+        starts, marks, *others = self._offsets(questions, metadata)
+        stable = others[0] if others else marks
         bound = "last stable offset" if options.read_committed else "high watermark"
         extents = [
             BrokerExtent(
@@ -74,18 +84,19 @@ class BrokerSource:
                 until=max(min(stable[one], marks[one]), starts[one]),
                 bound=bound,
                 topic_id=metadata.topics[one.topic].topic_id,
+                leader=metadata.address(one),
             )
             for one in chosen
         ]
         return Survey(extents, [])
 
     def _offsets(
-        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
-    ) -> dict[TopicPartition, int]:
-        return list_offsets(
+        self, questions: Sequence[OffsetQuestion], metadata: ClusterMetadata | None = None
+    ) -> list[dict[TopicPartition, int]]:
+        return answer_offsets(
             self._cluster,
-            wanted,
-            read_committed=read_committed,
+            questions,
+            metadata,
             retries=self._options.offset_retries,
             retry_wait=self._options.offset_retry_ms / 1000,
         )
@@ -98,10 +109,8 @@ class BrokerSource:
         return Available(frozenset(_partitions(self._cluster.metadata())), is_partial=False)
 
     def find_by_time(self, wanted: Sequence[tuple[BrokerExtent, int]]) -> list[int | None]:
-        found = self._offsets(
-            {extent.topic_partition: timestamp for extent, timestamp in wanted},
-            read_committed=self._options.read_committed,
-        )
+        times = {extent.topic_partition: timestamp for extent, timestamp in wanted}
+        (found,) = self._offsets([OffsetQuestion(times, self._options.read_committed)])
         offsets = [found[extent.topic_partition] for extent, _ in wanted]
         return [offset if offset >= 0 else None for offset in offsets]
 

@@ -7,13 +7,15 @@ after its last whole batch, and an index may end in pre-allocated zeros.
 from __future__ import annotations
 
 import os.path
+from collections.abc import Callable
 from contextlib import closing
+from functools import lru_cache
 from typing import Final
 
 from seglog.core.fs import Fs
-from seglog.core.types import TopicPartition
+from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.batch import read_header
-from seglog.spark.read.directories.planning import DirectoryExtent, SegmentExtent
+from seglog.spark.read.directories.planning import Boundaries, DirectoryExtent, SegmentExtent
 from seglog.storage.formats.checkpoints import EpochEntry
 from seglog.storage.formats.paths import LOG, SWAP, parse_file_name, segment_paths
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, find_end
@@ -66,6 +68,43 @@ def read_segments(fs: Fs, path: str) -> list[SegmentExtent]:
             if attempt == _ATTEMPTS - 1:
                 raise
     return []
+
+
+def plan_index(fs: Fs, kept: int) -> Callable[[SegmentExtent], Boundaries]:
+    """The boundaries of segments, of which the last ``kept`` are remembered.
+
+    A segment may be deleted while a query is planned. Then the whole of it is planned, and the task that does not find
+    it decides whether records are lost: it may have been compacted, or there may be another replica.
+    """
+    return lru_cache(kept)(lambda segment: _PlannedBoundaries(IndexBoundaries(fs, segment), segment))
+
+
+class _PlannedBoundaries:
+    """Boundaries as far as there are any."""
+
+    def __init__(self, found: Boundaries, segment: SegmentExtent) -> None:
+        self._found = found
+        self._size = segment.size
+
+    def start_of(self, offset: int) -> int:
+        return self._try(lambda: self._found.start_of(offset), 0)
+
+    def end_of(self, offset: int) -> int:
+        return self._try(lambda: self._found.end_of(offset), self._size)
+
+    def cut(self, low: int, wanted: int, high: int) -> int:
+        return self._try(lambda: self._found.cut(low, wanted, high), high)
+
+    def offset_at(self, position: int) -> int:
+        """Beyond all offsets if it cannot be known, so that nothing is divided there."""
+        return self._try(lambda: self._found.offset_at(position), MAX_INT64)
+
+    @staticmethod
+    def _try(find: Callable[[], int], otherwise: int) -> int:
+        try:
+            return find()
+        except FileNotFoundError:
+            return otherwise
 
 
 def find_by_time(fs: Fs, extent: DirectoryExtent, timestamp: int) -> int | None:

@@ -47,7 +47,13 @@ def find_partitions(fs: Fs, paths: Iterable[str], away: list[MissingDirectory] |
         try:
             for match in expand(fs, path):
                 real = os.path.realpath(match)
-                for partition in _partitions_at(fs, match):
+                try:
+                    there = _partitions_at(fs, match)
+                except (InvalidConfigError, FileNotFoundError):
+                    if match == _absolute(path) or fs.exists(match):
+                        raise
+                    continue  # the glob matched a directory that was deleted since
+                for partition in there:
                     is_inside = partition.path != match
                     name = os.path.join(real, os.path.basename(partition.path)) if is_inside else real
                     found.setdefault(name, partition)
@@ -73,13 +79,11 @@ def _listed(fs: Fs, path: str) -> list[str]:
 
 def expand(fs: Fs, path: str) -> list[str]:
     """``path`` itself, or its matches if it has ``*``, ``?`` or ``[…]``; sorted, absolute."""
-    if path.startswith("file:"):
-        path = "/" + path.removeprefix("file:").lstrip("/")
-    elif "://" in path:
+    if "://" in path and not path.startswith("file:"):
         raise InvalidConfigError(
             f"path {path!r}: seglog reads local files or a mounted file system, not an object store"
         )
-    absolute = os.path.abspath(os.path.expanduser(path))
+    absolute = _absolute(path)
     if not _WILD & set(absolute) or fs.exists(absolute):
         return [absolute]
     matches = ["/"]
@@ -98,6 +102,12 @@ def expand(fs: Fs, path: str) -> list[str]:
     if not matches:
         raise InvalidConfigError(f"path {path!r}: no directory matches")
     return matches
+
+
+def _absolute(path: str) -> str:
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _is_dir(fs: Fs, path: str) -> bool:

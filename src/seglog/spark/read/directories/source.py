@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import Assign, ReadOptions
-from seglog.spark.read.directories.partition_files import find_by_time
+from seglog.spark.read.directories.partition_files import find_by_time, plan_index
 from seglog.spark.read.directories.partitions import MissingDirectory, find_partitions
 from seglog.spark.read.directories.planning import DirectoryExtent, ReadRange, plan
 from seglog.spark.read.directories.survey import survey
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.record_source import Available, Survey
-from seglog.storage.offline.batch_boundaries import IndexBoundaries
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,11 +51,10 @@ class DirectorySource:
     def plan(
         self, extents: Sequence[DirectoryExtent], ranges: Mapping[TopicPartition, OffsetRange], cores: int | None
     ) -> list[ReadRange]:
-        fs = self._fs
         return plan(
             extents,
             ranges,
-            lru_cache(_KEPT_INDEXES)(lambda segment: IndexBoundaries(fs, segment)),
+            plan_index(self._fs, _KEPT_INDEXES),
             max_bytes=self._options.max_bytes,
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records,

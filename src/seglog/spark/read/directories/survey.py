@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -35,6 +36,8 @@ from seglog.storage.offline.top_files import TopFiles
 from seglog.storage.offline.transaction_state import read_transactions
 
 LONGEST: Final = "longest"
+_ATTEMPTS: Final = 4
+"""Further looks at a partition whose files disappear meanwhile."""
 
 
 def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey[DirectoryExtent]:
@@ -66,14 +69,21 @@ def _survey(fs: Fs, options: ReadOptions, away: list[MissingDirectory] | None) -
     bounds = _Bounds(fs, options, log_dirs, is_partial=bool(away), notes=notes)
     extents = []
     for partition_dirs in replicas.values():
-        extent = bounds.extent(partition_dirs)
+        extent = _settled(bounds, partition_dirs)
         if extent is not None:
             mounted = {os.path.dirname(path) for path in (extent.directory, *extent.others)}
-            extent = replace(extent, mounts=tuple(log_dirs[path].mount for path in sorted(mounted)))
-            extents.append(_stable(fs, extent, log_dirs) if options.read_committed else extent)
+            extents.append(replace(extent, mounts=tuple(log_dirs[path].mount for path in sorted(mounted))))
     for log_dir in log_dirs.values():
         notes += log_dir.notes
     return Survey(extents, notes, bool(away))
+
+
+def _settled(bounds: _Bounds, partition_dirs: Sequence[PartitionDir]) -> DirectoryExtent | None:
+    """`_Bounds.extent`, again if retention or compaction removes a file between listing and opening it."""
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):
+            return bounds.extent(partition_dirs)
+    return bounds.extent(partition_dirs)
 
 
 class _LogDir(TopFiles):
@@ -158,7 +168,18 @@ class _Bounds:
         self._said: set[str] = set()
 
     def extent(self, partition_dirs: Sequence[PartitionDir]) -> DirectoryExtent | None:
-        """The partition in the replica to read; None if it was just deleted."""
+        """The partition in the replica to read; None if it was just deleted. FileNotFoundError if a file was."""
+        extent = self._chosen(partition_dirs)
+        if extent is None or not self._options.read_committed:
+            return extent
+        try:
+            return _stable(self._fs, extent, self._log_dirs)
+        except FileNotFoundError:
+            if self._fs.exists(extent.directory) or len(partition_dirs) > 1:
+                raise
+            return None
+
+    def _chosen(self, partition_dirs: Sequence[PartitionDir]) -> DirectoryExtent | None:
         several = len(partition_dirs) > 1
         found, damage = [], None
         for path, partition in partition_dirs:
@@ -168,6 +189,8 @@ class _Bounds:
                 epochs = LeaderEpochs(read_leader_epochs(self._fs, path) if several else ())
                 found.append((extent, self._replica(extent, epochs)))
             except FileNotFoundError:
+                if self._fs.exists(path):
+                    raise
                 continue
             except CorruptError as error:
                 damage = damage or error

@@ -84,14 +84,13 @@ class _RangeReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         # In permissive mode, bytes that only moved must not be taken for damage.
-        pieces = self._task.pieces if self._is_mounted() and not self._options.permissive else self._look()
+        planned = self._task.pieces if self._is_mounted() and not self._options.permissive else None
         attempt, before, complaint = 0, self._low, ""
         while self._low < self._high:
             try:
+                pieces, planned = self._look() if planned is None else planned, None
                 for piece in pieces:
                     yield from self._piece(piece)
-                if self._low < self._high:
-                    pieces = self._look()
             except (OSError, OffsetOutOfRangeError, CorruptError) as error:
                 if isinstance(error, DataLossError):
                     raise
@@ -107,7 +106,6 @@ class _RangeReader:
                 if attempt == _ATTEMPTS or (isinstance(error, CorruptError) and str(error) == complaint):
                     raise
                 before, complaint = self._low, str(error)
-                pieces = self._look()
 
     def _piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         end = self._high if piece.next_base is None else min(self._high, piece.next_base)

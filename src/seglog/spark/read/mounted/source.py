@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from seglog.client.client_config import ClientConfig
@@ -16,12 +15,12 @@ from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.brokers.planning import BrokerExtent
 from seglog.spark.read.brokers.sampling import bytes_per_offset
 from seglog.spark.read.brokers.source import BrokerSource
+from seglog.spark.read.directories.partition_files import plan_index
 from seglog.spark.read.mounted.planning import MountedExtent, SharedRange, plan, rest
 from seglog.spark.read.mounted.survey import MountedSurvey, survey_mount
 from seglog.spark.read.ranges import OffsetRange, PartitionRange
 from seglog.spark.read.record_source import Available, Survey
 from seglog.spark.runtime.broker_connections import connections
-from seglog.storage.offline.batch_boundaries import IndexBoundaries
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +74,7 @@ class MountedSource:
             ranges,
             found.extents,
             bytes_per_offset(self._cluster, extents, _uncovered(extents, ranges, found.extents)),
-            lru_cache(_KEPT_INDEXES)(lambda segment: IndexBoundaries(fs, segment)),
+            plan_index(fs, _KEPT_INDEXES),
             max_bytes=options.max_bytes,
             min_partitions=options.min_partitions,
             max_records=options.max_records,
