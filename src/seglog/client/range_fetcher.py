@@ -263,10 +263,11 @@ class RangeFetcher:
                 one.ask(leader.leader)
             elif topic is not None and topic.error and topic.error not in MOVED:
                 raise RequestFailedError(f"topic {partition.topic}: {describe_code(topic.error)}")
-            elif metadata.lacks(partition) and one.fail(now) >= min(self._gone_after, _DELETED_AFTER):
-                self._skip(one, one.target.end, f"{partition} was deleted")
+            elif metadata.lacks(partition):
+                if one.fail(now) >= min(self._gone_after, _DELETED_AFTER):
+                    self._skip(one, one.target.end, f"{partition} was deleted")
             else:
-                self._trouble([one], "the partition has no leader" if leader else "the partition does not exist")
+                self._trouble([one], "the partition has no leader")
 
     def _skip(self, one: _Progress, offset: int, reason: str) -> None:
         """Report a loss and continue at ``offset``."""
@@ -382,11 +383,11 @@ class RangeFetcher:
             progress.skip_to(first)
             self._lose(f"{partition}: offsets {position} to {progress.position - 1} were deleted before they were read")
             return False
-        if latest < position and progress.fail(self._clock.monotonic()) >= self._gone_after:
+        if latest >= position:
+            self._trouble([progress], reason)
+        elif progress.fail(self._clock.monotonic()) >= self._gone_after:
             progress.skip_to(end)
             self._lose(f"{partition} ends with offset {latest - 1}: offsets {position} to {end - 1} were truncated")
-        else:
-            self._trouble([progress], reason)
         return True
 
     def _prefer(self, progress: _Progress, replica: int, address: HostPort) -> bool:
