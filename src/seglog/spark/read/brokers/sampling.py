@@ -24,6 +24,9 @@ _SMALL: Final = 10_000
 _PARTITIONS: Final = 50
 """The partitions with the largest ranges are sampled; the others count as the median of these."""
 _SAMPLE_BYTES: Final = 64 << 10
+_LARGE_PARTITIONS: Final = 8
+_LARGE_BYTES: Final = 1 << 20
+"""A broker may leave out a batch that is larger than the sample: some of those partitions are asked again, for more."""
 
 
 def bytes_per_offset(
@@ -35,7 +38,10 @@ def bytes_per_offset(
     by_size = sorted(extents, key=lambda extent: -ranges[extent.topic_partition].size)[:_PARTITIONS]
     sampled = [extent for extent in by_size if ranges[extent.topic_partition].size]
     try:
-        found = _sample(cluster, sampled, ranges)
+        found = _sample(cluster, sampled, ranges, _SAMPLE_BYTES)
+        large = [extent for extent in sampled if extent.topic_partition not in found][:_LARGE_PARTITIONS]
+        if large:
+            found |= _sample(cluster, large, ranges, _LARGE_BYTES)
     except RequestFailedError:
         return {}
     usual = statistics.median(found.values()) if found else USUAL_BYTES
@@ -43,7 +49,10 @@ def bytes_per_offset(
 
 
 def _sample(
-    cluster: ClusterConnections, extents: Sequence[BrokerExtent], ranges: Mapping[TopicPartition, OffsetRange]
+    cluster: ClusterConnections,
+    extents: Sequence[BrokerExtent],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    size: int,
 ) -> dict[TopicPartition, float]:
     by_leader: dict[HostPort, dict[tuple[str, UUID | None], list[dict[str, int]]]] = {}
     for extent in extents:
@@ -53,7 +62,7 @@ def _sample(
             "partition": extent.topic_partition.partition,
             "current_leader_epoch": -1,
             "fetch_offset": ranges[extent.topic_partition].start,
-            "partition_max_bytes": _SAMPLE_BYTES,
+            "partition_max_bytes": size,
         }
         topic = extent.topic_partition.topic, extent.topic_id
         by_leader.setdefault(extent.leader, {}).setdefault(topic, []).append(wanted)
@@ -62,7 +71,7 @@ def _sample(
             "replica_id": -1,
             "max_wait": 0,
             "min_bytes": 0,
-            "max_bytes": _SAMPLE_BYTES * sum(map(len, topics.values())),
+            "max_bytes": size * sum(map(len, topics.values())),
             "topics": [
                 {"topic": name, "topic_id": topic_id, "partitions": partitions}
                 for (name, topic_id), partitions in topics.items()
@@ -76,8 +85,8 @@ def _sample(
         for topic in () if isinstance(answer, BrokerUnavailableError) else answer.responses:
             name = getattr(topic, "topic", None) or names.get(topic.topic_id, "")
             for one in topic.partitions:
-                if (size := _mean_size(one.records or b"")) is not None:
-                    found[TopicPartition(name, one.partition_index)] = size
+                if (mean := _mean_size(one.records or b"")) is not None:
+                    found[TopicPartition(name, one.partition_index)] = mean
     return found
 
 
