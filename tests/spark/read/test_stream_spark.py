@@ -9,8 +9,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import seglog
-from seglog.testing import Broker
-from tests.broker.python_clients import AdminClient
 from tests.spark.stream_driver import SMALL, append
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -137,39 +135,3 @@ def test_lost_records_fail_the_query_with_advice(spark: SparkSession, logs: segl
     assert "partition t-0 starts at offset 150, but was read only to 100" in str(failed.value)
     query.run(logs.path, failOnDataLoss="false")
     assert query.records() == [*range(100), *range(150, 200)]
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_topic_of_the_pattern_is_deleted_while_a_batch_reads_it(
-    spark: SparkSession, tmp_path: Path, fails: bool
-) -> None:
-    """The plan has it, the tasks do not find it: the others' records arrive, or the query ends with the loss."""
-    found: list[tuple[str, int]] = []
-    with Broker({"p-kept": [b"v"] * 50, "p-gone": [b"v"] * 50}) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-
-        def take(frame: DataFrame, batch_id: int) -> None:
-            if batch_id == 1:  # batch 0 is empty
-                admin.delete_topics(["p-gone"])["p-gone"].result(10)
-            found.extend((row[0], row[1]) for row in frame.select("topic", "offset").collect())
-
-        options = {
-            "kafka.bootstrap.servers": broker.bootstrap,
-            "subscribePattern": "p-.*",
-            "startingOffsets": "earliest",
-            "failOnDataLoss": str(fails).lower(),
-            "kafkaConsumer.pollTimeoutMs": "500",
-        }
-        frame = spark.readStream.format("seglog").options(**options).load()
-        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c")).start()
-        try:
-            if fails:
-                with pytest.raises(StreamingQueryException, match=r"DataLossError: .*p-gone-0"):
-                    query.processAllAvailable()
-                return
-            query.processAllAvailable()
-            broker.create_topic("p-new", records=[b"v"] * 5)
-            query.processAllAvailable()
-        finally:
-            query.stop()
-    assert sorted(found) == [("p-kept", offset) for offset in range(50)] + [("p-new", offset) for offset in range(5)]
