@@ -306,7 +306,7 @@ def test_interrupted_commit_takes_the_directory_offline(monkeypatch: pytest.Monk
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(directory.log("t"), "refresh_stable_offset", interrupted)
+    monkeypatch.setattr(directory.log("t"), "_show", interrupted)
     with pytest.raises(KeyboardInterrupt):
         adopt(directory, "job", [part], "query:q", 0)
     with pytest.raises(LogDirOfflineError, match="job job is adopted in part"):

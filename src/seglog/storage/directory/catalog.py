@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, closing, contextmanager
 from operator import index
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -21,12 +21,16 @@ from seglog.core.errors import (
     DamagedPartitionError,
     InvalidLogDirError,
     InvalidTopicError,
+    LogClosedError,
+    LogDirFullError,
+    LogDirOfflineError,
     SeglogError,
     TopicExistsError,
     UnknownTopicError,
 )
 from seglog.core.fs import NoSpaceError, remove_tree
 from seglog.core.ground import Ground
+from seglog.core.passes import for_each, raise_first
 from seglog.core.settings import unknown
 from seglog.core.types import MAX_INT64, TopicPartition, validate_topic
 from seglog.core.worker import Worker
@@ -171,9 +175,10 @@ class Catalog:
             made = [TopicPartition(name, number) for number in range(partitions)]
             try:
                 self._make(made)
-            except NoSpaceError:
-                self._unmake(made)
-                self._delete_topics({name})
+            except (NoSpaceError, SeglogError):  # a full disk, or too many open files
+                with self._undoing(f"topic {name!r} exists in part. The next start completes it; delete it otherwise"):
+                    self._unmake(made)
+                    self._delete_topics({name})
                 raise
 
     def add_partitions(self, name: str, count: int) -> None:
@@ -193,11 +198,22 @@ class Catalog:
             made = [TopicPartition(name, number) for number in range(entry.partitions, count)]
             try:
                 self._make(made)
-            except NoSpaceError:
-                self._unmake(made)
-                self._delete_partitions([one for one in made if one in self.logs])
-                self._write_entries(before)
+            except (NoSpaceError, SeglogError):
+                with self._undoing(
+                    f"topic {name!r} has some of its {count} partitions. The next start makes the others"
+                ):
+                    self._unmake(made)
+                    self._delete_partitions([one for one in made if one in self.logs])
+                    self._write_entries(before)
                 raise
+
+    @contextmanager
+    def _undoing(self, left: str) -> Iterator[None]:
+        """Undo a change that failed. If there is no room for that either, the error says what is ``left`` of it."""
+        try:
+            yield
+        except (NoSpaceError, LogDirFullError) as error:
+            raise LogDirFullError(f"{left}: {error}") from error
 
     def delete_topic(self, name: str) -> None:
         """See `LogDir.delete_topic`."""
@@ -248,6 +264,9 @@ class Catalog:
         marked = {name: entry._replace(deleted=True) for name, entry in gone.items()}
         with self.health.guard():
             self._write_entries({**self.entries, **marked})
+        listed = ", ".join(sorted(names))
+        left = f"{listed}: deleted, and listed until the deletion is repeated or the next start"
+        with self._undoing(left), self.health.guard():
             self._delete_partitions(partitions)
             self._write_entries({topic: kept for topic, kept in self.entries.items() if topic not in names})
 
@@ -325,11 +344,16 @@ class Catalog:
             return
         self._flush_planned = False
         now_ms = self.clock.now_ms()
+
+        def flush(log: Log) -> None:
+            is_due = now_ms - log.last_flush_ms >= log.config.flush_ms
+            if is_due and log.recovery_point < log.log_end_offset and log.is_open:
+                log.flush()
+
         try:
-            for log in list(self.logs.values()):
-                is_due = now_ms - log.last_flush_ms >= log.config.flush_ms
-                if is_due and log.recovery_point < log.log_end_offset and log.is_open:
-                    log.flush()
+            for log, error in for_each(list(self.logs.values()), flush):
+                if not isinstance(error, LogClosedError | LogDirOfflineError):
+                    _logger.warning("%s is not flushed whole, and is tried again: %s", log.topic_partition, error)
         finally:
             self.plan_flush()
 
@@ -558,24 +582,35 @@ class Catalog:
         """Rename a partition's directory, and delete it after ``file.delete.delay.ms``: readers may finish."""
         target = os.path.join(self.path, deleted_name(partition, new_id(self.ground.rng)))
         log = self.logs.get(partition)
-        if not self._move_away(partition, target):
-            return
 
         def remove() -> None:
             if log is not None:
                 self.close_deleted(log)
             remove_tree(self.fs, target)
 
+        try:
+            if not self._move_away(partition, target):
+                return
+        except NoSpaceError:  # the directory has no room for a longer name; readers keep the files that they have open
+            target = self.path_of(partition)
+            self._move_away(partition, target)
+            remove()
+            return
         delay_ms = 0 if self.health.full is not None else self.config_of(partition.topic).file_delete_delay_ms
         self.worker.schedule(delay_ms, remove)
 
     def _keep_as_strays(self, partitions: Sequence[TopicPartition]) -> None:
         """Stop serving partitions, and keep their files: see `seglog.storage.directory.strays`."""
-        for partition in partitions:
-            self._keep_as_stray(partition)
+
+        def keep(partition: TopicPartition) -> None:
+            with self.health.guard():
+                self._keep_as_stray(partition)
+
+        failed = for_each(partitions, keep)
         self.fs.fsync_dir(self.path)
         self.checkpoints.write()
-        self.checkpoints.forget_cleaned(set(partitions))
+        self.checkpoints.forget_cleaned({one for one in partitions if one not in self.logs})
+        raise_first(failed)
 
     def _keep_as_stray(self, partition: TopicPartition) -> None:
         """Flush the log first: the recovery point of a stray is its log's end."""
@@ -613,11 +648,12 @@ class Catalog:
         source, log = self.path_of(partition), self.logs.get(partition)
         exists = log is not None or self.fs.exists(source)
         if log is not None:
-            with log.lock:
-                self.fs.rename(source, target)
+            with log.lock, log.epoch_file.lock:
+                if source != target:
+                    self.fs.rename(source, target)
                 log.moved_to(target)
             self.deleted.add(log)
-        elif exists:
+        elif exists and source != target:
             self.fs.rename(source, target)
         self.logs.pop(partition, None)
         self.refused.pop(partition, None)
@@ -636,8 +672,9 @@ class Catalog:
 
     def close_files(self) -> None:
         """Close all open files without a last write."""
-        for log in (*self.logs.values(), *self.deleted):
-            log.close_files()
+        with ExitStack() as closing_all:  # also if one raises
+            for log in (*self.logs.values(), *self.deleted):
+                closing_all.callback(log.close_files)
 
     def remove_later(self, path: str, delay_ms: int) -> None:
         """Delete a directory that no log uses."""

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from seglog.core.config import LogDirConfig
-from seglog.core.errors import LogClosedError, LogDirFullError
+from seglog.core.errors import LogClosedError, LogDirFullError, LogDirOfflineError
+from seglog.core.passes import for_each
 from seglog.core.types import TopicPartition
 from seglog.core.worker import Worker
 from seglog.storage.directory.catalog import Catalog
+from seglog.storage.log.log import Log
 from seglog.storage.log.retention import ExpiredSegment
 
 if TYPE_CHECKING:
@@ -94,17 +96,20 @@ class Housekeeping:
     def run_retention(self) -> dict[TopicPartition, list[ExpiredSegment]]:
         """Delete expired segments of all logs; return them with the reasons."""
         gone = {}
-        for partition, log in list(self._catalog.logs.items()):
-            try:
-                expired = log.delete_old_segments()
-            except LogClosedError:  # deleted meanwhile
-                continue
-            except LogDirFullError:  # no room for a new active segment: others may have something to delete
-                continue
+
+        def delete(log: Log) -> None:
+            expired = log.delete_old_segments()
             if expired:
-                gone[partition] = expired
-                for segment in expired:
-                    _logger.info("%s: deleted segment %d, %s", partition, segment.base_offset, segment.reason.value)
+                gone[log.topic_partition] = expired
+            for segment in expired:
+                _logger.info(
+                    "%s: deleted segment %d, %s", log.topic_partition, segment.base_offset, segment.reason.value
+                )
+
+        for log, error in for_each(list(self._catalog.logs.values()), delete):
+            # A closed log was deleted meanwhile. Without room for a new active segment others may free some.
+            if not isinstance(error, LogClosedError | LogDirFullError | LogDirOfflineError):
+                _logger.error("%s: expired segments are not deleted: %s", log.topic_partition, error)
         return gone
 
     # Compaction

@@ -10,10 +10,10 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
 from seglog.core.config import LogDirConfig
@@ -27,6 +27,7 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import Lock, NoSpaceError
 from seglog.core.ground import Ground
+from seglog.core.passes import for_each, raise_first
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.adoption import roll_forward
 from seglog.storage.directory.catalog import Catalog, ReplicaSpec, config_of_found
@@ -40,6 +41,7 @@ from seglog.storage.directory.contents import (
 )
 from seglog.storage.directory.housekeeping import Housekeeping
 from seglog.storage.directory.loading import LoadProgress, load_partitions
+from seglog.storage.directory.log_changes import BeginEpoch, Cut, LogChange, MoveStart, StartAt
 from seglog.storage.directory.strays import StrayDirectory
 from seglog.storage.formats.checkpoints import (
     MetaProperties,
@@ -53,6 +55,8 @@ from seglog.storage.formats.paths import LOCK
 from seglog.storage.formats.topics_file import TopicEntry, TopicInfo, read_topics
 from seglog.storage.log import quarantine
 from seglog.storage.log.dir_health import DirHealth, Reserve, reserve_size
+from seglog.storage.log.epoch_file import write_all
+from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.log import Log
 from seglog.storage.log.retention import ExpiredSegment
 from seglog.storage.log.segments import segment_at
@@ -61,6 +65,20 @@ if TYPE_CHECKING:
     from seglog.storage.compaction.log_cleaner import CompactionStats
 
 _logger = logging.getLogger("seglog")
+_CUT_TOGETHER: Final = 128
+"""Logs that are truncated together: their locks are held meanwhile."""
+_CUT_THREADS: Final = 8
+
+
+def _flush_cut(log: Log) -> SeglogError | None:
+    """fsync a log that was cut. On a full disk an index may have no room; the cut is durable without it."""
+    try:
+        log.flush()
+    except LogDirFullError:
+        return None
+    except SeglogError as error:
+        return error
+    return None
 
 
 class LogDir:
@@ -101,6 +119,7 @@ class LogDir:
         self._housekeeping = housekeeping
         self._file_lock = lock
         self._is_marker_withheld = False
+        self._workers = catalog.ground.workers
         self._lock = threading.RLock()
 
     @property
@@ -387,9 +406,10 @@ class LogDir:
 
     def identify(self, directory_id: UUID) -> None:
         """Write the ``directory.id`` of a directory without one (KIP-858)."""
-        self.meta = self.meta._replace(directory_id=directory_id)
+        meta = self.meta._replace(directory_id=directory_id)
         with self.health.guard():
-            write_meta_properties(self.fs, self.path, self.meta, self.clock.now_ms())
+            write_meta_properties(self.fs, self.path, meta, self.clock.now_ms())
+        self.meta = meta
 
     def refuse(self, partition: TopicPartition, reason: SeglogError) -> None:
         """Stop serving a partition, and keep its files."""
@@ -403,60 +423,167 @@ class LogDir:
     def delete_records(self, topic: str, partition: int, before: int) -> int:
         """`Log.delete_records`, and write the new start to its checkpoint: readers of the directory see it, and no
         crash restores the records. Kafka writes the checkpoint within a minute."""
-        return self.log(topic, partition).delete_records(before, self.checkpoints.write_log_starts)
+        (moved,) = self._move_starts([MoveStart(TopicPartition(topic, partition), before)])
+        if isinstance(moved, SeglogError):
+            raise moved
+        return moved
 
     def truncate_to(self, topic: str, partition: int, offset: int) -> bool:
-        """Lower the checkpoints, then `Log.truncate_to` (``LogManager.truncateTo``).
-
-        A log that ends below its checkpointed recovery point is damaged for the next opening.
-        """
-        log = self.log(topic, partition)
-        with log.lock:
-            self._lower_checkpoints(log, log.start_of_batch(offset))
-            changed = log.truncate_to(offset)
-            if changed:
-                log.flush()  # else a power cut could restore a tail of a later epoch, a seemingly longer history
-            self._make_start_durable(log)
-            return changed
+        """`Log.truncate_to`, durable when it returns. If a full disk or a crash interrupts it, it can be repeated."""
+        before = self.log(topic, partition).log_end_offset
+        self._carry_out_one(Cut(TopicPartition(topic, partition), offset, offset, before, saves=False))
+        return self.log(topic, partition).log_end_offset < before
 
     def truncate_fully_and_start_at(self, topic: str, partition: int, offset: int) -> None:
-        """Lower the checkpoints, then `Log.truncate_fully_and_start_at`."""
-        log = self.log(topic, partition)
-        with log.lock:
-            self._lower_checkpoints(log, 0)
-            log.truncate_fully_and_start_at(offset)
-            self._make_start_durable(log)
+        """`Log.truncate_fully_and_start_at`, durable when it returns."""
+        self._carry_out_one(StartAt(TopicPartition(topic, partition), offset))
 
-    def save_from(self, topic: str, partition: int, offset: int) -> str:
-        """Copy the bytes that `truncate_to` would cut into the partition's ``.seglog``; return the path."""
-        log = self.log(topic, partition)
-        with log.lock, self.health.guard():
+    def _carry_out_one(self, change: LogChange) -> None:
+        (outcome,) = self.carry_out([change])
+        if isinstance(outcome, SeglogError):
+            raise outcome
+
+    def carry_out(self, changes: Sequence[LogChange]) -> list[str | SeglogError | None]:
+        """Make changes of different logs, with few waits for the disk. They are durable when it returns.
+
+        Returns for each change its error, the path of the copy that a `Cut` made, or None. Off the event loop, by one
+        thread at a time.
+        """
+        outcomes: dict[TopicPartition, str | SeglogError | None] = {}
+        outcomes |= self._begin_epochs([one for one in changes if isinstance(one, BeginEpoch)])
+        cuts = [one for one in changes if isinstance(one, Cut | StartAt)]
+        for at in range(0, len(cuts), _CUT_TOGETHER):
+            outcomes |= self._cut(cuts[at : at + _CUT_TOGETHER])
+        moves = [one for one in changes if isinstance(one, MoveStart)]
+        for move, moved in zip(moves, self._move_starts(moves), strict=True):
+            outcomes[move.partition] = moved if isinstance(moved, SeglogError) else None
+        return [outcomes[one.partition] for one in changes]
+
+    # Leader epochs
+
+    def _begin_epochs(self, changes: Sequence[BeginEpoch]) -> dict[TopicPartition, SeglogError | None]:
+        outcomes: dict[TopicPartition, SeglogError | None] = {one.partition: None for one in changes}
+        begun: dict[Log, LeaderEpochs] = {}
+
+        def begin(one: BeginEpoch) -> None:
+            log = self.log(*one.partition)
+            begun[log] = log.begin_epoch(one.epoch)
+
+        for one, error in for_each(changes, begin):
+            outcomes[one.partition] = error
+        for log, error in self._write_epochs(begun).items():
+            log.forget_epoch(begun[log])
+            outcomes[log.topic_partition] = error
+        return outcomes
+
+    def _write_epochs(self, logs: Iterable[Log]) -> dict[Log, SeglogError]:
+        """Write their ``leader-epoch-checkpoint``; returns the logs whose file was not written."""
+        logs = list(logs)
+        try:
+            with self.health.guard():
+                full = write_all([log.epoch_file for log in logs], self._workers, self.health.make_room)
+        except SeglogError as error:
+            return dict.fromkeys(logs, error)
+        return {log: self.health.refusal(full[log.epoch_file]) for log in logs if log.epoch_file in full}
+
+    # Truncation
+
+    def _cut(self, changes: Sequence[Cut | StartAt]) -> dict[TopicPartition, str | SeglogError | None]:
+        """Lower the checkpoints, cut the logs, fsync them (``LogManager.truncateTo``).
+
+        Recovery treats a log that ends below its recovery point as damaged, so the checkpoints come first; Kafka lowers
+        the recovery point afterwards. Until they are written, and the log is cut, no flush may raise it again.
+        """
+        outcomes: dict[TopicPartition, str | SeglogError | None] = {one.partition: None for one in changes}
+        ends: dict[Log, int] = {}
+        cut_logs: list[Log] = []
+        with ExitStack() as still:
+
+            def prepare(one: Cut | StartAt) -> None:
+                log = self.log(*one.partition)
+                still.enter_context(log.standing_still())
+                if isinstance(one, Cut) and one.saves:
+                    outcomes[one.partition] = self._save_from(log, one.offset)
+                ends[log] = log.start_of_batch(one.offset) if isinstance(one, Cut) else 0
+
+            def cut(one: Cut | StartAt) -> None:
+                log = self.log(*one.partition)
+                cut_logs.append(log)
+                if isinstance(one, StartAt):
+                    log.truncate_fully_and_start_at(one.offset)
+                elif not log.truncate_to(one.offset):
+                    cut_logs.pop()  # it had epochs to forget at the most
+
+            failed = for_each(changes, prepare)
+            try:
+                self._lower_checkpoints(ends)
+            except SeglogError as error:
+                failed += [(one, error) for one in changes]
+            outcomes.update((one.partition, error) for one, error in failed)
+            done = [one for one in changes if not isinstance(outcomes[one.partition], SeglogError)]
+            outcomes.update((one.partition, error) for one, error in for_each(done, cut))
+        # Nothing appends to these logs: their replicas wait. A power cut must not restore a tail of a later epoch,
+        # which would be a seemingly longer history, nor a log that ends below its start.
+        for log, flushed in self._workers.spread(_flush_cut, cut_logs, threads=_CUT_THREADS, name="seglog-cut"):
+            if (refused := flushed()) is not None:
+                outcomes[log.topic_partition] = refused
+        self._write_epochs(ends)  # if there is no room, a start forgets the rest
+        try:
+            if cut_logs:
+                self.checkpoints.write_log_starts()
+        except SeglogError as error:
+            outcomes.update(dict.fromkeys((log.topic_partition for log in cut_logs), error))
+        return outcomes
+
+    def _lower_checkpoints(self, ends: Mapping[Log, int]) -> None:
+        committed = {log: log.high_watermark for log, end in ends.items() if end < log.high_watermark}
+        for log, end in ends.items():
+            log.lower_recovery_point(end)
+            log.lower_high_watermark(end)
+        try:
+            self.checkpoints.write_recovery_points()
+            self.checkpoints.write_high_watermarks()
+            self.checkpoints.lower_cleaned({log.topic_partition: end for log, end in ends.items()})
+        except LogDirFullError:  # the logs are not cut, so their high watermarks stay
+            for log, high_watermark in committed.items():
+                log.update_high_watermark(high_watermark)
+            raise
+
+    def _save_from(self, log: Log, offset: int) -> str:
+        """Copy the bytes that a truncation would cut into the partition's ``.seglog``; return the path."""
+        with self.health.guard():
             at = max(segment_at(log.segments, offset), 0)
             found = log.segments[at].locate(offset)
             position = log.segments[at].size if found is None else found.position
             return quarantine.save_from(self.fs, log.path, log.segments[at:], position, self.clock.now_ms())
 
-    def _lower_checkpoints(self, log: Log, offset: int) -> None:
-        """Lower the checkpoints before the log is cut: recovery treats a log that ends below its recovery point as
-        damaged (`seglog.storage.log.recovery`). Kafka lowers the recovery point afterwards.
-        """
-        committed = log.high_watermark
-        log.lower_recovery_point(offset)
-        if offset < committed:
-            log.update_high_watermark(offset)
-        try:
-            self.checkpoints.write_recovery_points()
-            self.checkpoints.write_high_watermarks()
-            self.checkpoints.lower_cleaned(log.topic_partition, offset)
-        except LogDirFullError:  # the log is not cut, so its high watermark stays
-            log.update_high_watermark(committed)
-            raise
+    # The log's start
 
-    def _make_start_durable(self, log: Log) -> None:
-        """Make the truncation durable before the next append: a power cut must not restore removed segments."""
-        with self.health.guard():
-            self.fs.fsync_dir(log.path)
-        self.checkpoints.write_log_starts()  # the start may be lower now, and a log must not end below it
+    def _move_starts(self, changes: Sequence[MoveStart]) -> list[int | SeglogError]:
+        """`Log.delete_records` for each, and one checkpoint for all, which is written first. Returns the new starts."""
+        outcomes: dict[TopicPartition, int | SeglogError] = {}
+        targets: dict[Log, int] = {}
+
+        def check(one: MoveStart) -> None:
+            log = self.log(*one.partition)
+            target = log.check_deletable(one.offset)
+            outcomes[one.partition] = target
+            if target > log.log_start_offset:
+                targets[log] = target
+
+        def move(log: Log) -> None:
+            log.delete_records(targets[log])
+
+        failed: list[tuple[TopicPartition, SeglogError]] = []
+        failed += ((one.partition, error) for one, error in for_each(changes, check))
+        if targets:
+            try:
+                with self.checkpoints.promised({log.topic_partition: start for log, start in targets.items()}):
+                    failed += ((log.topic_partition, error) for log, error in for_each(targets, move))
+            except SeglogError as error:
+                failed += ((log.topic_partition, error) for log in targets)
+        outcomes.update(failed)
+        return [outcomes[one.partition] for one in changes]
 
     # Housekeeping
 
@@ -466,11 +593,12 @@ class LogDir:
         self._housekeeping.run_due()
 
     def flush(self) -> None:
-        """fsync all logs and write the checkpoints: earlier appends survive a power cut."""
+        """fsync all logs and write the checkpoints: earlier appends survive a power cut. If one of them fails, the
+        others are fsynced all the same; then its error is raised."""
         self._check_open()
-        for log in list(self.logs.values()):
-            log.flush()
+        failed = for_each(list(self.logs.values()), Log.flush)
         self.checkpoints.write()
+        raise_first(one for one in failed if not isinstance(one[1], LogClosedError))  # deleted meanwhile
 
     def checkpoint(self) -> None:
         """Write all checkpoints now."""
@@ -526,8 +654,9 @@ class LogDir:
         """Close all logs; return False if a full disk kept one from a clean close. The next start recovers it."""
         is_whole = True
         threads = self.config.num_recovery_threads_per_data_dir
-        spread = self.catalog.ground.workers.spread
-        for _, result in spread(Log.close, list(self.logs.values()), threads=threads, name="seglog-close"):
+        for _, result in self._workers.spread(
+            Log.close, list(self.logs.values()), threads=threads, name="seglog-close"
+        ):
             try:
                 result()
             except LogDirFullError as error:
@@ -535,6 +664,9 @@ class LogDir:
                 _logger.warning("a log is closed, and will be recovered at the next start: %s", error)
             except LogDirOfflineError:
                 continue  # `close` raises it when all files are closed
+            except SeglogError as error:  # damage, for instance: the next start checks this log, and the others close
+                is_whole = False
+                _logger.error("a log cannot be closed cleanly: %s", error)
             except OSError as error:
                 self.health.failed(error)
         return is_whole

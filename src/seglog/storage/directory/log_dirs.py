@@ -30,6 +30,7 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import Fs
 from seglog.core.ground import Ground, Workers
+from seglog.core.passes import for_each, raise_first
 from seglog.core.types import TopicPartition
 from seglog.storage.directory import loss_evidence
 from seglog.storage.directory.catalog import ReplicaSpec, best_strays
@@ -422,15 +423,15 @@ class LogDirs:
                     if one not in self.dirs[0].logs:
                         self._where.pop(one, None)
                 return
+            failed: list[tuple[LogDir, SeglogError]] = []
             for directory in self.healthy:
                 group = [one for one in chosen if self._where.get(one) is directory]
                 if group:
-                    try:
-                        act(directory, group)
-                    except LogDirOfflineError:
-                        continue  # the directory reports it
+                    failed += for_each([directory], partial(_on, act, group))
                     for one in group:
-                        del self._where[one]
+                        if one not in directory.logs and one not in directory.refused:
+                            del self._where[one]
+            raise_first(one for one in failed if not isinstance(one[1], LogDirOfflineError))  # the directory reports it
 
     def strays(self) -> list[StrayDirectory]:
         """`LogDir.strays` of all healthy directories."""
@@ -448,21 +449,25 @@ class LogDirs:
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
         """`LogDir.set_config` in each directory that has partitions of the topic."""
         with self._lock:
-            for directory in self.healthy:
+
+            def set_one(directory: LogDir) -> None:
                 if name in directory.entries and not self.owns_topics:
                     with self._changing(directory, {name}):
                         directory.set_config(name, config)
 
+            raise_first(for_each(self.healthy, set_one))
+
     # All of them
 
     def reconfigure(self, config: LogDirConfig) -> None:
-        for directory in self.healthy:
+        def reconfigure(directory: LogDir) -> None:
             with self._changing(directory, directory.topic_names()):
                 directory.reconfigure(config)
 
+        raise_first(for_each(self.healthy, reconfigure))
+
     def housekeeping(self) -> None:
-        for directory in self.healthy:
-            directory.housekeeping()
+        raise_first(for_each(self.healthy, LogDir.housekeeping))
 
     def close(self) -> None:
         """`LogDir.close` of all; `LogDirOfflineError` if a disk fails now."""
@@ -475,6 +480,10 @@ class LogDirs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _on(act: Callable[[LogDir, list[TopicPartition]], None], group: list[TopicPartition], directory: LogDir) -> None:
+    act(directory, group)
 
 
 # Opening and closing several directories

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
-from seglog.core.errors import LogDirFullError, LogDirOfflineError
+from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.checkpoints import encode_id
@@ -148,6 +148,9 @@ def flush_synced(directory: LogDir, partitions: Iterable[TopicPartition]) -> lis
                 log.flush()
             except LogDirOfflineError:  # the directory reports it
                 return []
+            except SeglogError as error:  # deleted meanwhile, or no room for an index: no claim about this one
+                _logger.warning("%s is not flushed whole: %s", partition, error)
+                continue
         found.append(str(partition))
     return found
 

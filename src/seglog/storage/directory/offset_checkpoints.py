@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os.path
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 
 from seglog.core.errors import CorruptCheckpointError, SeglogError
 from seglog.core.fs import Fs
+from seglog.core.passes import for_each, raise_first
 from seglog.core.types import TopicPartition
 from seglog.storage.formats.checkpoints import encode_offsets, read_offsets, write_offsets
 from seglog.storage.formats.paths import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
@@ -40,6 +42,8 @@ class OffsetCheckpoints:
         self._logs = logs
         self._refused = refused
         self._written: dict[str, bytes] = {}
+        self._promised: dict[TopicPartition, int] = {}
+        """Log starts that are written before the logs have them; they count in between."""
         self.lock = threading.RLock()
         self.unreadable: list[CorruptCheckpointError] = []
         self.recovery_points = self._read(RECOVERY_POINTS)
@@ -73,10 +77,14 @@ class OffsetCheckpoints:
     # Of logs
 
     def write(self) -> None:
-        """Write all but the cleaner's checkpoint, which is written after each round."""
-        self.write_recovery_points()
-        self.write_log_starts()
-        self.write_high_watermarks()
+        """Write all but the cleaner's checkpoint, which is written after each round. If one fails, the others are
+        written all the same; then its error is raised."""
+        writes: list[Callable[[], None]] = [
+            self.write_recovery_points,
+            self.write_log_starts,
+            self.write_high_watermarks,
+        ]
+        raise_first(for_each(writes, lambda write: write()))
 
     def write_recovery_points(self) -> None:
         """``recovery-point-offset-checkpoint``: the offset up to which each log is flushed.
@@ -93,9 +101,34 @@ class OffsetCheckpoints:
         """``log-start-offset-checkpoint``: the starts of logs that begin behind their first segment's start."""
 
         def start(log: Log) -> int | None:
-            return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+            start = max(log.log_start_offset, self._promised.get(log.topic_partition, 0))
+            return start if start > log.segments[0].base_offset else None
 
         self._write(LOG_START_OFFSETS, start, self.log_starts)
+
+    @contextmanager
+    def promised(self, starts: Mapping[TopicPartition, int]) -> Iterator[None]:
+        """Write these log starts. In the block the caller moves the logs' starts; a checkpoint that is written
+        meanwhile has them, too. `LogDirFullError`: nothing is written."""
+        with self.lock:
+            before = self._promised
+            self._promised = {**before, **starts}
+            try:
+                self.write_log_starts()
+            except BaseException:
+                self._promised = before
+                raise
+        try:
+            yield
+        finally:
+            with self.lock:
+                left = [one for one, start in starts.items() if self._promised.get(one) == start]
+                self._promised = {one: start for one, start in self._promised.items() if one not in left}
+                is_kept = all(
+                    (log := self._logs.get(one)) is None or log.log_start_offset >= starts[one] for one in left
+                )
+            if not is_kept:
+                self.write_log_starts()
 
     def write_high_watermarks(self) -> None:
         """``replication-offset-checkpoint``.
@@ -135,11 +168,12 @@ class OffsetCheckpoints:
                 self.cleaner_offsets[log.topic_partition] = end_offset
                 self._write_cleaner_offsets()
 
-    def lower_cleaned(self, partition: TopicPartition, offset: int) -> None:
-        """Records after a truncation to ``offset`` are dirty."""
+    def lower_cleaned(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Records after truncations to these offsets are dirty."""
         with self.lock:
-            if self.cleaner_offsets.get(partition, 0) > offset:
-                self.cleaner_offsets[partition] = offset
+            lower = {one: end for one, end in ends.items() if self.cleaner_offsets.get(one, 0) > end}
+            if lower:
+                self.cleaner_offsets.update(lower)
                 self._write_cleaner_offsets()
 
     def forget_cleaned(self, partitions: Set[TopicPartition]) -> None:

@@ -108,9 +108,7 @@ def _is_segment(log: Log, log_dir: str, placed: PlacedItem) -> bool:
 
 def _become_segment(log: Log, log_dir: str, plan: PartitionPlan, placed: PlacedItem) -> None:
     """Give a staged segment the place of the active one, which a roll has just made and which is empty."""
-    if log.epochs.latest != plan.epoch:
-        log.assign_epoch(plan.epoch)
     log.flush(placed.base)  # a segment behind a torn one would be cut off with it
     log.roll()
-    log.take_segment(os.path.join(log_dir, placed.item.file), placed.end)
+    log.take_segment(os.path.join(log_dir, placed.item.file), placed.end, leader_epoch=plan.epoch)
     log.fs.fsync_dir(log.path)

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import os.path
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
@@ -104,23 +105,27 @@ class DirHealth:
     refused with `LogDirFullError`; everything else goes on in the room that `Reserve` kept back.
     """
 
-    __slots__ = ("_failed", "_looked_at", "_reserve", "_room_changed", "failure", "full", "path")
+    __slots__ = ("_failed", "_lock", "_looked_at", "_reserve", "_room_changed", "failure", "full", "path")
 
     def __init__(self, path: str) -> None:
+        self._lock = threading.Lock()
+        """Held while the state changes, not while listeners are told. Its holder waits for no other lock."""
         self.path = path
-        self.failure: OSError | None = None
-        self.full: NoSpaceError | None = None
-        self._failed: Callable[[OSError], None] = lambda _: None
-        self._room_changed: Callable[[], None] = lambda: None
-        self._reserve: Reserve | None = None
-        self._looked_at = -_LOOK_EVERY_SECONDS
+        self.failure: OSError | None = None  # guarded by _lock
+        self.full: NoSpaceError | None = None  # guarded by _lock
+        self._failed: Callable[[OSError], None] = lambda _: None  # guarded by _lock
+        self._room_changed: Callable[[], None] = lambda: None  # guarded by _lock
+        self._reserve: Reserve | None = None  # set once, when the directory is opened
+        self._looked_at = -_LOOK_EVERY_SECONDS  # guarded by _lock
 
     def watch(self, *, failed: Callable[[OSError], None], room_changed: Callable[[], None]) -> None:
         """From now on call ``failed`` once with the first error, which may have been before, and ``room_changed``
         whenever ``full`` changes; both in the thread that finds out."""
-        self._failed, self._room_changed = failed, room_changed
-        if self.failure is not None:
-            failed(self.failure)
+        with self._lock:
+            self._failed, self._room_changed = failed, room_changed
+            failure = self.failure
+        if failure is not None:
+            failed(failure)
 
     def check(self) -> None:
         if self.failure is not None:
@@ -144,9 +149,11 @@ class DirHealth:
         return LogDirOfflineError(f"{self.path} is out of use: {error}")
 
     def failed(self, error: OSError) -> None:
-        if self.failure is None:
-            self.failure = error
-            self._failed(error)
+        with self._lock:
+            if self.failure is not None:
+                return
+            self.failure, tell = error, self._failed
+        tell(error)
 
     # A full disk
 
@@ -158,10 +165,13 @@ class DirHealth:
 
     def filled(self, error: NoSpaceError) -> None:
         """A write found no room."""
-        if self._reserve is not None:
-            self._reserve.give_up()
-        if self.full is None:
-            self.full = error
+        with self._lock:
+            if self._reserve is not None:
+                self._reserve.give_up()
+            is_new = self.full is None
+            if is_new:
+                self.full = error
+        if is_new:
             _logger.error(
                 "%s is full, and accepts no records until it has space: %s. Retention, DeleteRecords and the deletion "
                 "of topics continue; no acknowledged record is lost",
@@ -177,18 +187,19 @@ class DirHealth:
 
     def has_room(self, now: float) -> bool:
         """Whether the directory takes records; a full disk is checked again."""
-        if self.full is None:
-            return True
-        if self.failure is not None or now - self._looked_at < _LOOK_EVERY_SECONDS:
-            return False
-        self._looked_at = now
         try:
-            if self._reserve is not None and not self._reserve.take():
-                return False
+            with self._lock:  # with the reserve: another thread may just find the disk full again
+                if self.full is None:
+                    return True
+                if self.failure is not None or now - self._looked_at < _LOOK_EVERY_SECONDS:
+                    return False
+                self._looked_at = now
+                if self._reserve is not None and not self._reserve.take():
+                    return False
+                self.full = None
         except OSError as error:
             self.failed(error)
             return False
-        self.full = None
         _logger.warning("%s has space again, and accepts records", self.path)
         self._room_changed()
         return True
@@ -201,7 +212,9 @@ class DirHealth:
         try:
             return write()
         except NoSpaceError as error:
-            if self._reserve is None or not self._reserve.give_up():
+            with self._lock:
+                has_freed = self._reserve is not None and self._reserve.give_up()
+            if not has_freed:
                 raise
             self.filled(error)
             return write()

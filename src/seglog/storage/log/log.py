@@ -27,10 +27,10 @@ from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, ProducerIdAndEpoch, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.formats.checkpoints import write_leader_epochs
 from seglog.storage.log import producer_snapshots, reads, retention
 from seglog.storage.log.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.log.dir_health import Background, DirHealth, Inline
+from seglog.storage.log.epoch_file import EpochFile
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.finished_segment import FinishedSegment
 from seglog.storage.log.manifest import Manifest
@@ -91,33 +91,34 @@ class Log:
         hw_follows_end: bool = True,
     ) -> None:
         """``hw_follows_end``: the log has no followers, so that its high watermark is its end."""
+        self.lock = threading.RLock()
+        """Held by a writer. Readers take no lock: they see each attribute as it was before or after a change."""
+        self._flushing = threading.RLock()
+        """One flush at a time, and no truncation meanwhile. Taken after `lock`; its holder never waits for `lock`."""
         self.fs = ground.fs
         self.clock = ground.clock
-        self.path = path
+        self.path = path  # guarded by lock
         self.topic_partition = topic_partition
         self.background: Background = background or Inline()
         self._segments = Segments(ground, path, config, loaded.segments, loaded.manifest, health, self.background)
-        self.producers = loaded.producers
+        self.producers = loaded.producers  # guarded by lock
         self.epochs = loaded.epochs
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = self._records_flushed = loaded.recovery_point
-        self.high_watermark = loaded.log_end_offset if hw_follows_end else loaded.high_watermark
-        self.last_flush_ms = self.clock.now_ms()
+        self.epoch_file = EpochFile(ground.fs, path, loaded.epochs)
+        self.log_start_offset = loaded.log_start_offset  # guarded by lock
+        self.log_end_offset = loaded.log_end_offset  # guarded by lock
+        self.recovery_point = self._records_flushed = loaded.recovery_point  # guarded by _flushing
+        self.high_watermark = loaded.log_end_offset if hw_follows_end else loaded.high_watermark  # guarded by lock
+        self.last_flush_ms = self.clock.now_ms()  # guarded by _flushing
         self.hw_follows_end = hw_follows_end
-        self.closed = False
-        self.deleted = False
-        self.lock = threading.RLock()
-        self._flushing = threading.RLock()
-        """One flush at a time, and no truncation meanwhile: the recovery point moves under it. Who has it does not wait
-        for `lock`."""
-        self._defers_flushes = False
+        self.closed = False  # guarded by _flushing
+        self.deleted = False  # guarded by lock
+        self._defers_flushes = False  # set once, by the first Replica
         self._health = health
         self._rng = ground.rng
-        self._jitter_ms = self._new_jitter()
-        self._first_unstable: int | None = None
-        self._watchers: tuple[Callable[[], object], ...] = ()
-        self.refresh_stable_offset()
+        self._jitter_ms = self._new_jitter()  # guarded by lock
+        self._first_unstable: int | None = None  # guarded by lock
+        self._watchers: tuple[Callable[[], object], ...] = ()  # guarded by lock
+        self._show(self.high_watermark)
 
     def __repr__(self) -> str:
         state = "deleted" if self.deleted else "closed" if self.closed else "open"
@@ -153,8 +154,8 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """Up to here (exclusive) every transaction is decided; what a read_committed consumer sees."""
-        unstable = self._first_unstable
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        high_watermark, unstable = self.high_watermark, self._first_unstable  # in this order: see `_show`
+        return high_watermark if unstable is None else min(unstable, high_watermark)
 
     @property
     def needs_flush(self) -> bool:
@@ -202,7 +203,8 @@ class Log:
         ``leader_epoch`` is by default the latest that the log knows; with `Origin.REPLICATION` it is that in which the
         batches were fetched. ``transaction_version`` is the coordinator's, for markers (KIP-890).
         Raises a subclass of `AppendError`, or `CorruptBatchError`, when they are refused, and `LogDirFullError` on a
-        full disk: then nothing has changed.
+        full disk: then nothing has changed. Once the batches are in the log, a full disk does not fail the append; it
+        refuses the next one. `LogDirOfflineError`: the disk fails, and the batches may be in the log or not.
         A batch of an idempotent producer that is here already is answered with its offsets and ``duplicate``.
         """
         with self.lock:
@@ -272,7 +274,8 @@ class Log:
 
         As an append it reaches the page cache only: what a power cut leaves of it, recovery cuts off. If the producer's
         batches are here already, the answer has the log's last offset and ``duplicate``. Raises a subclass of
-        `AppendError` if the producer may not append them, and `LogDirFullError`: then nothing has changed.
+        `AppendError` if the producer may not append them, and `LogDirFullError`: then nothing has changed. As in
+        `append`, a disk that is full only once the segment has its place does not fail this call.
         """
         with self.lock:
             self._check_open()
@@ -286,25 +289,20 @@ class Log:
             updates = self.producers.prepare_run(first, last)
             with self._guard():
                 segment.place(self.fs, base, leader_epoch)
-                if self.epochs.latest != leader_epoch:
-                    self._assign_epoch(leader_epoch, base)
                 self._roll(base)
                 try:
-                    self.take_segment(segment.path, base + segment.records, updates)
+                    self.take_segment(segment.path, base + segment.records, updates, leader_epoch=leader_epoch)
                 except OSError as error:  # also of a full disk: the file may have its new name, and nothing knows it
                     raise OSError(errno.EIO, f"{segment.path} is a part of {self.path} by half: {error}") from error
                 if self.active.size * 2 >= self.config.segment_bytes:
-                    self._roll(self.log_end_offset)  # so that no later start has to check so much
+                    with self._without_refusal():
+                        self._roll(self.log_end_offset)  # so that no later start has to check so much
             end = self.log_end_offset
             return AppendResult(base, end - 1, segment.max_timestamp, NO_TIMESTAMP, start, duplicate=False)
 
     def _apply(self, plan: AppendPlan) -> None:
         """Do what was decided. Only the disk can refuse now."""
         data, first_offset, last_offset, max_timestamp, batches, updates, epoch_starts, _, clears_epochs = plan
-        if clears_epochs:
-            self._change_epochs(self.epochs.clear)
-        for epoch, start in epoch_starts:
-            self._assign_epoch(epoch, start)
         segment = self._segments.active
         config = self._segments.config
         if should_roll(
@@ -322,11 +320,10 @@ class Log:
         ):
             segment = self._roll(first_offset)
         segment.append(data, batches)
+        # The disk cannot refuse the batches any more.
+        if epoch_starts or clears_epochs:
+            self._begin_epochs(epoch_starts, clears=clears_epochs)
         self.log_end_offset = end_offset = last_offset + 1
-        needs_flush = end_offset - self.recovery_point >= config.flush_messages
-        if self.hw_follows_end:
-            is_held_back = needs_flush and self._defers_flushes
-            self.high_watermark = max(self.high_watermark, self.recovery_point) if is_held_back else end_offset
         producers = self.producers
         if updates is not None:
             for completed in producers.apply(updates):
@@ -341,47 +338,111 @@ class Log:
                     )
                 producers.complete(completed)
         producers.reflect(end_offset)
-        if updates is not None:
-            self.refresh_stable_offset()
+        self._grown(end_offset, config.flush_messages)
+
+    def _grown(self, end_offset: int, flush_messages: int) -> None:
+        """The log ends at ``end_offset`` now: show what may be seen, and flush if that is due."""
+        needs_flush = end_offset - self.recovery_point >= flush_messages
+        high_watermark = self.high_watermark
+        if self.hw_follows_end:
+            is_held_back = needs_flush and self._defers_flushes
+            high_watermark = max(high_watermark, self.recovery_point) if is_held_back else end_offset
+        producers = self.producers
+        if producers.ongoing or producers.replicating or self._first_unstable is not None:
+            self._show(high_watermark)
+        else:
+            self.high_watermark = high_watermark
         if self._watchers:
             self._wake()
         if needs_flush and not self._defers_flushes:
-            self.flush()
+            with self._without_refusal():
+                self.flush()
 
-    def _assign_epoch(self, epoch: int, start: int) -> None:
-        self._change_epochs(lambda: self.epochs.assign(epoch, start))
+    @contextmanager
+    def _without_refusal(self) -> Iterator[None]:
+        """The append is done. If its sequel finds the disk full, the next append is refused (`DirHealth.full`)."""
+        try:
+            yield
+        except NoSpaceError as error:
+            self._health.filled(error)
+        except LogDirFullError:
+            pass
 
-    def _change_epochs(self, change: Callable[[], bool]) -> None:
-        before = self.epochs.entries
-        if change():
+    # Leader epochs
+
+    def _begin_epochs(self, starts: Iterable[tuple[int, int]], *, clears: bool = False) -> None:
+        """Epochs of batches, which recovery finds in them; the file follows (`seglog.storage.log.epoch_file`)."""
+        changed = clears and self.epochs.clear()
+        for epoch, start in starts:
+            changed = self.epochs.assign(epoch, start) or changed
+        if changed:
+            self._write_epochs_later()
+
+    def _write_epochs_later(self) -> None:
+        with self._without_refusal():
+            self.background.submit(self._write_epochs_soon)
+
+    def _write_epochs_soon(self) -> None:
+        if not (self.closed or self.deleted):
+            with self._guard(), suppress(NoSpaceError):  # a flush tries again, and the recovery point waits for it
+                self.epoch_file.write(self._health.make_room)
+
+    def assign_epoch(self, epoch: int) -> None:
+        """`begin_epoch`, durable when it returns. `LogDirFullError`: nothing has changed."""
+        with self.lock, self._guard():
+            before = self.begin_epoch(epoch)
             try:
-                self.write_epochs()
+                self.epoch_file.write(self._health.make_room)
             except NoSpaceError:
                 self.epochs.restore(before)
                 raise
 
-    def assign_epoch(self, epoch: int) -> None:
-        """A new leader's first act: its epoch starts at the log's end (KIP-101), on disk before it serves anyone."""
-        with self.lock, self._guard():
-            self._assign_epoch(epoch, self.log_end_offset)
+    def begin_epoch(self, epoch: int) -> LeaderEpochs:
+        """A new leader's first act: its epoch starts at the log's end (KIP-101). Return the epochs before that.
 
-    def write_epochs(self) -> None:
-        self._health.make_room(lambda: write_leader_epochs(self.fs, self.path, self.epochs.entries))
+        `has_epoch` is true once the caller has written `epoch_file`: only then may the leader serve anyone.
+        """
+        with self.lock:
+            self._check_open()
+            before = self.epochs.copy()
+            self.epochs.assign(epoch, self.log_end_offset)
+            return before
+
+    def forget_epoch(self, before: LeaderEpochs) -> None:
+        """Undo `begin_epoch`: there was no room for the file."""
+        with self.lock:
+            self.epochs.restore(before)
+
+    def has_epoch(self, epoch: int) -> bool:
+        """Whether the latest epoch is this one, and on the disk."""
+        return self.epochs.latest == epoch and self.epoch_file.is_current
 
     # High watermark and stable offset
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set the high watermark, kept between the log's start and end; returns what it became."""
+        """Raise the high watermark to ``offset``, or to the log's end. It never falls: a caller may have computed
+        ``offset`` before another thread has raised it. Returns the high watermark."""
         with self.lock:
-            self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
-            self.refresh_stable_offset()
+            self._show(max(self.high_watermark, min(offset, self.log_end_offset)))
             self._wake()
             return self.high_watermark
 
-    def refresh_stable_offset(self) -> None:
-        self.producers.on_high_watermark(self.high_watermark)
+    def lower_high_watermark(self, offset: int) -> None:
+        """Records from ``offset`` on are about to be cut off."""
+        with self.lock:
+            self._show(max(self.log_start_offset, min(self.high_watermark, offset)))
+            self._wake()
+
+    def _show(self, high_watermark: int) -> None:
+        """Let the high watermark be this, and the last stable offset what follows from it.
+
+        The first unstable offset is stored first, and `last_stable_offset` reads it last: a reader never sees a high
+        watermark above records of a transaction that it does not know to be open.
+        """
+        self.producers.on_high_watermark(high_watermark)
         unstable = self.producers.first_unstable_offset()
         self._first_unstable = None if unstable is None else max(unstable, self.log_start_offset)
+        self.high_watermark = high_watermark
 
     # Roll and flush
 
@@ -410,25 +471,24 @@ class Log:
         self.background.submit(lambda: self._flush_rolled(active, base))
         return segment
 
-    def take_segment(self, staged: str, end_offset: int, updates: ProducerUpdates | None = None) -> None:
+    def take_segment(
+        self, staged: str, end_offset: int, updates: ProducerUpdates | None = None, *, leader_epoch: int
+    ) -> None:
         """Put a finished segment, whose log file is at ``staged`` and whose records end at ``end_offset``, in the place
-        of the active one, which is empty. ``updates`` are the changes to producers that its batches make.
+        of the active one, which is empty. ``updates`` are the changes to producers that its batches make, all of
+        ``leader_epoch``.
 
         Called with the lock held.
         """
+        base = self.log_end_offset
         self._segments.fill_active(staged)
+        if self.epochs.latest != leader_epoch:
+            self._begin_epochs([(leader_epoch, base)])
         self.log_end_offset = end_offset
-        needs_flush = self.needs_flush
-        if self.hw_follows_end:
-            is_held_back = needs_flush and self._defers_flushes
-            self.high_watermark = max(self.high_watermark, self.recovery_point) if is_held_back else end_offset
         if updates is not None:
             self.producers.apply(updates)
         self.producers.reflect(end_offset)
-        self.refresh_stable_offset()
-        self._wake()
-        if needs_flush and not self._defers_flushes:
-            self.flush()
+        self._grown(end_offset, self.config.flush_messages)
 
     def reconfigure(self, config: LogConfig) -> None:
         with self.lock:
@@ -451,8 +511,9 @@ class Log:
             with self._guard(), self._exclusive_flush():
                 self._flush(up_to)
         finally:  # also if an index had no room
-            if self._defers_flushes and self.hw_follows_end and self.high_watermark < self.flushed_end:
-                self.update_high_watermark(self.flushed_end)
+            if self._defers_flushes and self.hw_follows_end and self.high_watermark < self.log_end_offset:
+                with self.lock:  # an append between the two would be hidden again
+                    self.update_high_watermark(self.flushed_end)
 
     @contextmanager
     def _exclusive_flush(self) -> Iterator[None]:
@@ -473,11 +534,12 @@ class Log:
             return
         flushing = self._segments.between(start, target)
         try:
+            self.epoch_file.write(self._health.make_room)  # recovery reads no epochs below the recovery point
             for segment in flushing:
                 segment.flush()
                 if segment.base_offset >= start:  # at the start, too: the roll may have come after the last flush
                     producer_snapshots.flush(self.fs, self.path, segment.base_offset)
-        except NoSpaceError:  # of an index; records need no more room
+        except NoSpaceError:  # of the epochs or an index; records need no more room
             for segment in flushing:
                 segment.flush_records()
             self._segments.flush_names()
@@ -584,6 +646,12 @@ class Log:
 
     # Making it shorter
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Meanwhile no append, and no flush that would raise the recovery point again."""
+        with self.lock, self._flushing:
+            yield
+
     def truncate_to(self, offset: int) -> bool:
         """Drop all from the batch that holds ``offset`` on (``UnifiedLog.truncateTo``); whether there was any."""
         with self.lock, self._guard(), self._flushing:
@@ -606,7 +674,7 @@ class Log:
         self.producers = producer_snapshots.after_truncation(
             self.fs, self.path, self.segments, self.producers, self.log_start_offset, end
         )
-        self.refresh_stable_offset()
+        self._show(self.high_watermark)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -625,53 +693,49 @@ class Log:
         producer_snapshots.take_if_room(self.fs, self.path, self.producers)
         self._end_at(offset)
         self.log_start_offset = offset
-        self.high_watermark = offset
         self.recovery_point = offset  # an empty log has nothing to flush
         if self.epochs.clear():
-            self._write_fewer_epochs()
-        self.refresh_stable_offset()
+            self._write_epochs_later()
+        self._show(offset)
 
     def _end_at(self, offset: int) -> None:
-        self.log_end_offset = offset
-        self.lower_recovery_point(offset)
         self.high_watermark = min(self.high_watermark, offset)
+        self.lower_recovery_point(offset)
+        self.log_end_offset = offset
 
     def _forget_epochs_from(self, offset: int) -> None:
         if self.epochs.truncate_from_end(offset):
-            self._write_fewer_epochs()
+            self._write_epochs_later()
 
-    def _write_fewer_epochs(self) -> None:
-        """Fewer epochs than the file has. On a full disk it keeps them: a start forgets those beyond the log anyway."""
-        with suppress(NoSpaceError):
-            self.write_epochs()
-
-    def delete_records(self, before: int, checkpoint: Callable[[], object] = lambda: None) -> int:
+    def delete_records(self, before: int) -> int:
         """Move the log's start to ``before`` (-1: the high watermark) and return it (KIP-107); retention deletes files.
 
-        ``checkpoint`` writes the new start down: see `LogDir.delete_records`. Else a crash may bring the records back.
+        A crash may bring the records back, unless a checkpoint has the new start: see `LogDir.delete_records`.
         """
         with self.lock, self._guard():
+            target = self.check_deletable(before)
+            self._move_start(target)
+            return target
+
+    def check_deletable(self, before: int) -> int:
+        """The start that `delete_records` would give the log. `OffsetOutOfRangeError`."""
+        with self.lock:
+            self._check_open()
             target = self.high_watermark if before == -1 else before
             if not self.log_start_offset <= target <= self.high_watermark:
                 raise OffsetOutOfRangeError(
                     f"records of {self.topic_partition} can be deleted up to an offset from {self.log_start_offset} to "
                     f"the high watermark {self.high_watermark}, not {target}"
                 )
-            self._move_start(target, checkpoint)
             return target
 
-    def _move_start(self, offset: int, checkpoint: Callable[[], object] = lambda: None) -> None:
+    def _move_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
-            before, self.log_start_offset = self.log_start_offset, offset
-            try:
-                checkpoint()  # before epochs are forgotten: a log that begins earlier after a crash would lack them
-            except BaseException:
-                self.log_start_offset = before
-                raise
+            self.log_start_offset = offset
             if self.epochs.truncate_from_start(offset):
-                self._write_fewer_epochs()
+                self._write_epochs_later()
             self.producers.on_log_start(offset)
-            self.refresh_stable_offset()
+            self._show(self.high_watermark)
 
     def delete_old_segments(self) -> list[retention.ExpiredSegment]:
         """Apply ``cleanup.policy=delete`` and the log's start offset; what went, and why
@@ -737,6 +801,7 @@ class Log:
             self.deleted = True
             self._wake()
             self._segments.moved_to(path)
+            self.epoch_file.moved_to(path)
 
     @property
     def has_failed(self) -> bool:

@@ -51,13 +51,13 @@ class Segments:
         self._clock = ground.clock
         self._health = health
         self._background = background
-        self._has_new_names = True
+        self._has_new_names = True  # set after a change of names, and taken back before the fsync: no lock
         """Whether names of files may have changed that are not on the disk."""
-        self.path = path
-        self.config = config
+        self.path = path  # guarded by the log's lock
+        self.config = config  # guarded by the log's lock
         self.manifest = manifest
-        self.all: tuple[Segment, ...] = ()
-        self.active = segments[-1]
+        self.all: tuple[Segment, ...] = ()  # guarded by the log's lock
+        self.active = segments[-1]  # guarded by the log's lock
         self._become(segments)
 
     def _become(self, segments: Sequence[Segment]) -> None:
@@ -220,7 +220,6 @@ class Segments:
 
         On a full disk nothing waits: a reader keeps the files open until it is done.
         """
-        self._has_new_names = True
         later = later and self._health.full is None
         for segment in segments:
             snapshot = producer_snapshots.snapshot_path(self.path, segment.base_offset)
@@ -238,6 +237,7 @@ class Segments:
             segment.delete()
             if has_snapshot:
                 self._fs.unlink(snapshot)
+        self._has_new_names = True
 
     def _deletion(self, segment: Segment, snapshot: str) -> Callable[[], None]:
         def delete() -> None:
