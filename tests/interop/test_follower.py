@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from kio.serial import entity_reader
 
 from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
-from seglog.core.ground import Ground
+from seglog.core.ground import THREADS, Ground
 from seglog.core.types import TopicPartition
 from seglog.net.peer_connection import PeerConnection
 from seglog.protocol.apis import ApiKey
@@ -33,10 +33,12 @@ from seglog.protocol.replica_fetch import (
 from seglog.protocol.schema import response_class
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.fetcher import Fetcher, FetcherConfig
+from seglog.replication.log_changes import LogChanges
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from tests.broker.broker_thread import Wire
 from tests.kafka import KafkaNode
+from tests.kit.log_changes import take_over
 from tests.kit.waiting import wait_until
 
 HERE: Final = Member(2, 1)
@@ -198,9 +200,9 @@ def test_follower_copies_kafkas_log_over_a_diverged_or_trimmed_one(
         for _ in range(9):
             replica.log.append(encode_batch([NewRecord(value=b"ours")]), leader_epoch=0)
         state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=0, isr=(Member(1, 0),))
-        replica.apply(VersionedState(state, 0), HERE, {1: leader}, 0, lag_max_ms=10_000)
+        take_over(replica, VersionedState(state, 0), HERE, {1: leader}, 0, lag_max_ms=10_000)
         config = FetcherConfig(replica_fetch_wait_max_ms=50, replica_fetch_backoff_ms=50)
-        fetcher = Fetcher(leader, "BROKERS", _Me(Member(-1, -1)), config, ground=Ground())
+        fetcher = Fetcher(leader, "BROKERS", _Me(Member(-1, -1)), config, changes=LogChanges(THREADS), ground=Ground())
         fetcher.follow(replica)
         task = asyncio.create_task(fetcher.run())
 

@@ -23,6 +23,7 @@ from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
+from tests.kit.log_changes import take_over
 from tests.lone import led
 from tests.replication.logs import batch
 from tests.replication.registrations import BROKERS, FOLLOWER, LAG_MS, LEADER
@@ -65,7 +66,7 @@ class Setup(ReplicaListener):
     def leader(self) -> Replica:
         replica = Replica(self.directory, PARTITION, UUID(int=1), self.log, listener=self)
         state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(LEADER, FOLLOWER))
-        replica.apply(VersionedState(state, 1), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+        take_over(replica, VersionedState(state, 1), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
         return replica
 
     def appended(self, replica: Replica) -> None:

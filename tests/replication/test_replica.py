@@ -24,6 +24,7 @@ from seglog.replication.replica import (
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.loss_evidence import LogEvidence
 from seglog.storage.log.epochs import EpochEnd
+from tests.kit.log_changes import carry_out, take_over
 from tests.replication.logs import batch
 from tests.replication.registrations import BROKERS, FOLLOWER, LAG_MS, LEADER
 
@@ -48,7 +49,7 @@ class Disk:
             replicas=NODES, leader=leader.node_id, leader_epoch=epoch, isr=tuple(isr), unclean_epoch=unclean_epoch
         )
         stored = VersionedState(state, self._versions)
-        self.replica.apply(stored, LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+        take_over(self.replica, stored, LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
 
     def close(self) -> None:
         self._directory.close()
@@ -62,7 +63,7 @@ def test_an_isr_that_is_on_its_way_counts_also_for_who_was_in_doubt_meanwhile(tm
     state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(LEADER,))
 
     def apply(stored: VersionedState) -> None:
-        replica.apply(stored, LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+        take_over(replica, stored, LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
 
     apply(VersionedState(state, 7))
     replica.serve_replica(ReplicaFetch(*FOLLOWER, 3, 0, -1, 0, 1 << 20), BROKERS, 0)
@@ -163,9 +164,9 @@ def test_readers_of_the_directory_see_that_a_follower_has_less(tmp_path: Path) -
     assert list(shown) == [2, 2]
     disk.apply(FOLLOWER, 1, [FOLLOWER], unclean_epoch=1)
     asked = replica.ask(LEADER, 1 << 20)
-    replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=1), None, 0, 0), b"")
+    carry_out(replica, replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=1), None, 0, 0), b""))
     assert list(shown) == [1, 1]
-    replica.out_of_range(50, 60)
+    carry_out(replica, replica.out_of_range(50, 60))
     assert list(shown) == [50, 50]
     disk.close()
 
@@ -197,7 +198,7 @@ def _follower(tmp_path: Path, high_watermark: int) -> tuple[Disk, Replica, list[
 
 def _diverge(replica: Replica, end: int) -> None:
     asked = replica.ask(LEADER, 1 << 20)
-    replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=end), None, 0, 0), b"")
+    carry_out(replica, replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=end), None, 0, 0), b""))
 
 
 def test_follower_refuses_to_truncate_below_its_high_watermark(tmp_path: Path) -> None:
@@ -206,12 +207,12 @@ def test_follower_refuses_to_truncate_below_its_high_watermark(tmp_path: Path) -
         with pytest.raises(CutRefusedError, match="does not have offsets 2 to 2"):
             _diverge(replica, 2)
         with pytest.raises(CutRefusedError, match="does not have offsets 0 to 2"):
-            replica.out_of_range(0, 0)
+            carry_out(replica, replica.out_of_range(0, 0))
     assert replica.log.log_end_offset == 4
     assert told == ["refused at 2", "refused at 0"] * 2
     _diverge(replica, 3)
     assert (replica.log.log_end_offset, replica.refused_cut) == (3, -1), "what is not committed goes"
-    replica.out_of_range(9, 12)
+    carry_out(replica, replica.out_of_range(9, 12))
     assert (replica.log.log_start_offset, replica.log.log_end_offset) == (9, 9), "the leader has deleted that"
     disk.close()
 
@@ -233,7 +234,7 @@ def test_unclean_election_allows_truncation_and_truncated_records_are_saved(tmp_
 def test_log_that_is_emptied_at_an_empty_leader_is_saved_first(tmp_path: Path) -> None:
     """Nothing in it is known to be committed, so the leader may be right."""
     disk, replica, told = _follower(tmp_path, 0)
-    replica.out_of_range(0, 0)
+    carry_out(replica, replica.out_of_range(0, 0))
     assert (replica.log.log_end_offset, told) == (0, ["saved 0 to 4"])
     disk.close()
 
@@ -245,13 +246,13 @@ def test_replica_reports_evidence_once_and_only_without_a_leader(tmp_path: Path)
     leaderless = PartitionState(replicas=(1, 2), leader=NO_LEADER, leader_epoch=2, isr=(), elr=(FOLLOWER,))
     assert replica.report(VersionedState(led, replica.version), LEADER, kept) is None
     assert replica.report(VersionedState(leaderless, 7), LEADER, kept) is None, "it may be following yet"
-    replica.apply(VersionedState(leaderless, 7), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+    take_over(replica, VersionedState(leaderless, 7), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
     state = replica.report(VersionedState(leaderless, 7), LEADER, kept)
     assert state is not None
     said = Evidence(1, 10, "disk", 0, start=0, flushed=0, high_watermark=3, end=4, made=1, kept_since=10)
     assert state == replace(leaderless, evidence=(said,))
     assert replica.report(VersionedState(state, 7), LEADER, kept) is None
-    replica.apply(VersionedState(led, 8), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+    take_over(replica, VersionedState(led, 8), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
     with pytest.raises(CutRefusedError):
         _diverge(replica, 1)
     refused = replica.report(VersionedState(led, 8), LEADER, kept)

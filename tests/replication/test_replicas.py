@@ -253,7 +253,7 @@ def test_a_partition_that_cannot_be_led_stops_no_other(tmp_path: Path, monkeypat
             raise ValueError("what nobody has foreseen")
 
         bad = one.replica(topic_id, 0)
-        monkeypatch.setattr(bad, "log", type("Bad", (), {"assign_epoch": fails})())
+        monkeypatch.setattr(bad, "log", type("Bad", (), {"has_epoch": fails, "hw_follows_end": False})())
         one.replicas.confirmed()
         assert [one.replica(topic_id, number).leads for number in range(3)] == [False, True, True]
 

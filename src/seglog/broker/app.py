@@ -299,7 +299,8 @@ class Node:
 
         current = self.configuration.current
         fetching = FetcherConfig._make(getattr(current, name) for name in FetcherConfig._fields)
-        return Fetcher(leader, current.inter_broker_listener, self.membership, fetching, ground=self._ground)
+        changes, ground = self.replicas.log_changes, self._ground
+        return Fetcher(leader, current.inter_broker_listener, self.membership, fetching, changes=changes, ground=ground)
 
     def _kept_since(self, epoch: int, last: int | None) -> int:
         """Without a cluster, no other replica asks what this broker may have lost."""

@@ -36,7 +36,9 @@ from seglog.protocol.apis import ApiKey
 from seglog.protocol.replica_fetch import FetchResponse, RequestHead
 from seglog.replication.fetch_session_handler import NO_SESSION, SESSION_ERRORS, FetchSessionHandler, PartitionKey
 from seglog.replication.leader_offsets import ask_offsets
+from seglog.replication.log_changes import LogChanges
 from seglog.replication.replica import Replica, ReplicaAnswer
+from seglog.storage.directory.log_changes import LogChange, StartAt
 from seglog.storage.log.epochs import EpochEnd
 
 _logger: Final = logging.getLogger("seglog.replication")
@@ -79,7 +81,7 @@ class PartitionFetchState:
     """A partition that is followed in ``leader_epoch``, and its errors. After ``failures`` in a row, the last of which
     was ``error``, it is not fetched before ``waits_until``, in seconds (0: it does not wait)."""
 
-    __slots__ = ("error", "failures", "leader_epoch", "replica", "waits_until")
+    __slots__ = ("error", "failures", "leader_epoch", "replica", "starts_again", "waits_until")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -87,6 +89,8 @@ class PartitionFetchState:
         self.waits_until = 0.0
         self.failures = 0
         self.error = ""
+        self.starts_again = False
+        """The log starts where the answer begins that is taken a second time."""
 
     def failed(self, error: str, now: float, most_ms: int) -> bool:
         """Wait longer after each failure. Return True once, when the failures have lasted long enough to be logged:
@@ -103,6 +107,16 @@ class PartitionFetchState:
     def succeeded(self) -> None:
         self.failures = 0
         self.error = ""
+
+
+class _Wanted(NamedTuple):
+    """A change of a followed log, and the answer that requires it; None if it was an answer to another request."""
+
+    key: PartitionKey
+    followed: PartitionFetchState
+    change: LogChange
+    answer: ReplicaAnswer | None
+    records: Buffer
 
 
 def _backoff_ms(first_ms: int, failures: int, most_ms: int) -> int:
@@ -128,6 +142,7 @@ class Fetcher:
         membership: CurrentMember,
         config: FetcherConfig | None = None,
         *,
+        changes: LogChanges,
         ground: Ground,
     ) -> None:
         self.leader = leader
@@ -137,6 +152,7 @@ class Fetcher:
         self._now = ground.clock.monotonic
         self._dial = ground.dial
         self._workers = ground.workers
+        self._changes = changes
         self._followed: dict[PartitionKey, PartitionFetchState] = {}
         self._changed: dict[PartitionKey, None] = {}
         """Partitions to check before the next request."""
@@ -291,14 +307,17 @@ class Fetcher:
                     quiet = self._session.answered(response)
                     self._note_success()
                     await self._take_all(link, response)
-                    self._take_quiet(quiet)
+                    await self._take_quiet(quiet)
             except InvalidRequestError as error:
                 raise PeerConnectionLostError(f"the answer of {link.peer} is invalid: {error}") from error
 
     # A request
 
     async def _flush(self) -> None:
-        """Flush what ``flush.messages`` requires before the next offsets are fetched."""
+        """Flush what ``flush.messages`` requires before the next offsets are fetched, and wait for changes of logs."""
+        for _, one in [*self._to_ask()]:
+            if one.replica.is_changing:  # a fetcher before this one wanted it
+                await self._changes.until_settled(one.replica)
         while due := [(key, one) for key, one in self._to_ask() if one.replica.log.needs_flush]:
             await asyncio.gather(*(self._flush_one(key, one) for key, one in due))
 
@@ -375,6 +394,7 @@ class Fetcher:
 
     async def _take_all(self, link: PeerConnection, response: FetchResponse) -> None:
         outside = []
+        wanted: list[_Wanted] = []
         begun = self._now()
         for partition in response.partitions:
             key = partition[:2]
@@ -392,24 +412,49 @@ class Fetcher:
             else:
                 _, _, _, high_watermark, log_start_offset, diverging, records = partition
                 agreed = None if diverging is None else EpochEnd(*diverging)
-                self._take(key, followed, ReplicaAnswer(agreed, None, high_watermark, log_start_offset), records)
+                found = ReplicaAnswer(agreed, None, high_watermark, log_start_offset)
+                wanted += self._take(key, followed, found, records)
             if self._now() - begun > _TURN_SECONDS:
                 await asyncio.sleep(0)
                 begun = self._now()
+        await self._carry_out(wanted)
         if outside:
             await self._find_the_way_back(link, outside)
 
-    def _take_quiet(self, keys: list[PartitionKey]) -> None:
+    async def _take_quiet(self, keys: list[PartitionKey]) -> None:
         """Apply the last known positions of partitions without news: they may have been answers to another question."""
+        wanted: list[_Wanted] = []
         for key in keys:
             followed, told = self._followed.get(key), self._session.told.get(key)
             if followed is not None and told is not None and not followed.waits_until:
-                self._take(key, followed, ReplicaAnswer(None, None, *told), b"")
+                wanted += self._take(key, followed, ReplicaAnswer(None, None, *told), b"")
+        await self._carry_out(wanted)
 
-    def _take(self, key: PartitionKey, followed: PartitionFetchState, answer: ReplicaAnswer, records: Buffer) -> None:
+    async def _carry_out(self, wanted: list[_Wanted]) -> None:
+        """Change the logs as answers require, in a thread, before the next request names their ends."""
+        while wanted:
+            carry_out = self._changes.carry_out
+            errors = await asyncio.gather(*(carry_out(one.followed.replica, one.change) for one in wanted))
+            done, wanted = wanted, []
+            for one, error in zip(done, errors, strict=True):
+                if self._followed.get(one.key) is not one.followed:
+                    continue
+                if error is not None:
+                    self._refused(one.key, one.followed, error)
+                elif isinstance(one.change, StartAt) and one.answer is not None:
+                    wanted += self._take(one.key, one.followed, one.answer, one.records)
+
+    def _take(
+        self, key: PartitionKey, followed: PartitionFetchState, answer: ReplicaAnswer, records: Buffer
+    ) -> list[_Wanted]:
+        """Apply an answer; return the change of the log that it requires, if any."""
         replica, asked = followed.replica, self._session.asked[key]
+        change = None
         try:
-            replica.take(asked, answer, records)
+            if followed.starts_again:
+                followed.starts_again = False
+                asked = asked._replace(offset=replica.log.log_end_offset)
+            change = replica.take(asked, answer, records)
         except SeglogError as error:
             self._refused(key, followed, error)
         except Exception as error:  # the other partitions must still get their records
@@ -419,6 +464,10 @@ class Fetcher:
         else:
             if followed.failures:
                 followed.succeeded()
+        if change is None:
+            return []
+        followed.starts_again = isinstance(change, StartAt)
+        return [_Wanted(key, followed, change, answer, records)]
 
     def _refused(self, key: PartitionKey, followed: PartitionFetchState, error: SeglogError) -> None:
         """This broker's own log refuses the answer."""
@@ -449,6 +498,7 @@ class Fetcher:
             return
         seconds = self._config.replica_socket_timeout_ms / 1000
         found = await ask_offsets(link, me.node_id, wanted, timeout=seconds)
+        moves: list[_Wanted] = []
         for key, followed in outside:
             replica, one = followed.replica, found[names[key]]
             self._session.doubt(key)
@@ -461,9 +511,12 @@ class Fetcher:
                 continue
             end = replica.log.log_end_offset
             try:
-                replica.out_of_range(one.start, one.end)
+                change = None if replica.is_changing else replica.out_of_range(one.start, one.end)
             except SeglogError as error:
                 self._refused(key, followed, error)
                 continue
-            if replica.log.log_end_offset == end:
+            if change is None:
                 self._failed(key, followed, f"offset {end} is outside of its log from {one.start} to {one.end}")
+            else:
+                moves.append(_Wanted(key, followed, change, None, b""))
+        await self._carry_out(moves)

@@ -2,7 +2,8 @@
 
 One writer: everything runs on the broker's event loop, and between two awaits nothing else does, so an append is atomic
 without a lock of its own. Nothing here waits or reads a clock: times are arguments, in milliseconds of a monotonic
-clock.
+clock. Nothing here fsyncs: a change of the log that must be durable first is returned, or is `Replica.wanted`, and
+`seglog.replication.log_changes` carries it out in a thread.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import (
     CutRefusedError,
     FencedLeaderEpochError,
-    LogDirFullError,
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -39,6 +39,7 @@ from seglog.records.batch import entries
 from seglog.replication.progress import FetchTimes, Progress
 from seglog.replication.truncation import start_of_reading, truncation_point
 from seglog.replication.waiters import GrowthListener
+from seglog.storage.directory.log_changes import BeginEpoch, Cut, LogChange, MoveStart, StartAt
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.loss_evidence import LogEvidence
 from seglog.storage.log.admit import Origin
@@ -128,6 +129,11 @@ class Replica:
 
     Appends, records and bytes since the start are counted for `seglog.broker.metrics`.
 
+    A state that needs a change of the log is taken over in two steps (docs/decisions/0029). `apply` ends the old role,
+    and ``wanted`` is the change. Once it is carried out, `apply` is called again with the state that the store has by
+    then, finds the log as it must be, and takes it over. While the replica ``is_changing``, no state is taken over, no
+    answer of a leader, and no evidence is reported.
+
     The log of a broker that is alone moves its high watermark itself (`Log.hw_follows_end`): its listener is not told
     `ReplicaListener.appended`, and an epoch begins only with its first record.
     """
@@ -135,6 +141,7 @@ class Replica:
     __slots__ = (
         "_former",
         "_is_finishing",
+        "_is_waiting",
         "_listener",
         "_published",
         "_unclean_epoch",
@@ -145,6 +152,7 @@ class Replica:
         "directory",
         "followers",
         "in_doubt",
+        "is_changing",
         "is_suspended",
         "leader",
         "leader_epoch",
@@ -156,6 +164,7 @@ class Replica:
         "topic_partition",
         "version",
         "waiters",
+        "wanted",
     )
 
     def __init__(
@@ -190,6 +199,11 @@ class Replica:
         self._former: Progress | None = None
         """The progress at the time of `resign`, if a proposed ISR was being written."""
         self.is_suspended = self._is_finishing = False
+        self.wanted: LogChange | None = None
+        """The log must be changed before the state is taken over."""
+        self.is_changing = False
+        self._is_waiting = False
+        """``leader_epoch`` is not taken over yet."""
 
     @property
     def leads(self) -> bool:
@@ -217,19 +231,27 @@ class Replica:
     # Roles
 
     def apply(self, stored: VersionedState, me: Member, brokers: Brokers, now_ms: int, *, lag_max_ms: int) -> bool:
-        """Take over a state of the store. Return whether the leader or its epoch has changed.
+        """Take over a state of the store. Return whether the leader or its epoch has changed. If there is a change
+        ``wanted`` then, the replica has left its former role and has no other yet.
 
         Lead only if the ISR contains this broker in its current epoch: a state from before the start is about an
         earlier one.
         """
         state, version = stored
-        if version <= self.version:
+        if version <= self.version or self.is_changing:
             return False
-        self.version = version
         self._unclean_epoch = state.unclean_epoch
         leads = state.leader == me.node_id and me in state.isr
+        is_new = self._is_waiting or state.leader_epoch != self.leader_epoch or leads != (self.progress is not None)
+        if is_new:
+            was_waiting = self._is_waiting and self.leader_epoch == state.leader_epoch
+            self._leave(state)
+            self.wanted = self._needed(leads=leads)
+            if self.wanted is not None:
+                self.wake()
+                return not was_waiting
+        self.version = version
         self._suspend(is_suspended=self.in_doubt and leads)  # until `weigh` has decided
-        is_new = state.leader_epoch != self.leader_epoch or leads != (self.progress is not None)
         if not is_new:
             if self.progress is not None:
                 self.progress.changed(stored, now_ms)
@@ -237,23 +259,45 @@ class Replica:
             else:
                 self.leader = _other(state.leader, me)
             return False
-        self.leader_epoch = state.leader_epoch
-        self.refused_cut = -1
-        try:
-            if leads:
-                self._lead(stored, me, now_ms, lag_max_ms=lag_max_ms)
-                self.advance(brokers, now_ms)
-            else:
-                self._follow(state, me)
-        except LogDirFullError:
-            self.leader_epoch = NO_EPOCH  # not taken over: the next try sees a new epoch
-            raise
+        self._is_waiting = False
+        if leads:
+            self._lead(stored, me, now_ms, lag_max_ms=lag_max_ms)
+            self.advance(brokers, now_ms)
+        else:
+            self.leader = _other(state.leader, me)
+            self._show()
         self.wake()
         return True
 
+    def _leave(self, state: PartitionState) -> None:
+        """Leave the former role: appends, answers of the former leader and fetches of followers are refused."""
+        self.progress = None
+        self.leader = NO_LEADER
+        self.leader_epoch = state.leader_epoch
+        self.refused_cut = -1
+        self._is_waiting = True
+
+    def _needed(self, *, leads: bool) -> LogChange | None:
+        """The change that the log needs before the new role. A leader's epoch is on the disk before it serves any
+        request (KAFKA-7415); a follower's log has no more than what it may ask with."""
+        log = self.log
+        if leads:
+            has_epoch = log.hw_follows_end or log.has_epoch(self.leader_epoch)
+            return None if has_epoch else BeginEpoch(self.topic_partition, self.leader_epoch)
+        return self._cut(start_of_reading(log.epochs, log.high_watermark, log.log_end_offset))
+
+    def begin_change(self) -> None:
+        """A change is under way: `seglog.replication.log_changes`."""
+        self.is_changing, self.wanted = True, None
+
+    def end_change(self, change: LogChange, *, saved: str | None) -> None:
+        """The change was carried out, or has failed; ``saved`` is the path of the copy that a `Cut` made."""
+        self.is_changing = False
+        if isinstance(change, Cut) and saved is not None:
+            self._listener.cut_saved(self, SavedCut(change.start, change.end, saved))
+        self._show()
+
     def _lead(self, stored: VersionedState, me: Member, now_ms: int, *, lag_max_ms: int) -> None:
-        if not self.log.hw_follows_end:
-            self.log.assign_epoch(self.leader_epoch)
         self.leader = me.node_id
         end, former = self.log.log_end_offset, self._former
         self._former = None
@@ -265,12 +309,6 @@ class Replica:
             self.progress = Progress(me.node_id, name, stored, end, now_ms, lag_max_ms=lag_max_ms)
         if self.log.needs_flush:
             self._listener.flush_due(self)
-
-    def _follow(self, state: PartitionState, me: Member) -> None:
-        self.progress = None
-        self.leader = _other(state.leader, me)
-        log = self.log
-        self._truncate(start_of_reading(log.epochs, log.high_watermark, log.log_end_offset))
 
     def resign(self) -> None:
         """Neither lead nor follow until the store says again who leads: the session is in doubt."""
@@ -332,7 +370,7 @@ class Replica:
         replica has not taken the state over yet."""
         state, version = stored
         is_asked = state.leader == NO_LEADER or (self.refused_cut >= 0 and me.node_id not in state.isr_nodes)
-        if not is_asked or version != self.version or me.node_id not in state.replicas:
+        if not is_asked or version != self.version or self.is_changing or me.node_id not in state.replicas:
             return None
         evidence = self._evidence(me, kept)
         return None if state.evidence_of(me.node_id) == evidence else with_evidence(state, evidence)
@@ -590,36 +628,39 @@ class Replica:
             me.node_id, me.epoch, self.leader_epoch, end, log.epochs.latest, log.log_start_offset, max_bytes
         )
 
-    def take(self, asked: ReplicaFetch, answer: ReplicaAnswer, records: Buffer) -> None:
-        """Apply the leader's answer: truncate the log, or append ``records`` and advance the high watermark.
+    def take(self, asked: ReplicaFetch, answer: ReplicaAnswer, records: Buffer) -> LogChange | None:
+        """Apply the leader's answer: append ``records`` and advance the high watermark. Return a change of the log that
+        must be carried out before the next fetch: a truncation, or a new start. After a `StartAt`, take the answer
+        again: its records continue the log then. Raises `CutRefusedError`.
 
         An answer to a fetch from an earlier epoch, or from before a truncation, is ignored.
         """
         log = self.log
         is_ours = self.progress is None and asked.leader_epoch == self.leader_epoch
-        if not is_ours or asked.offset != log.log_end_offset:
-            return
+        if not is_ours or self._is_waiting or self.is_changing or asked.offset != log.log_end_offset:
+            return None
         if answer.diverging is not None:
-            self._truncate(truncation_point(answer.diverging, log.epochs, log.log_end_offset))
-            return
+            return self._cut(truncation_point(answer.diverging, log.epochs, log.log_end_offset))
         self.refused_cut = -1
         if records:
             try:
                 log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
             except UnexpectedAppendOffsetError:
-                if not self._starts_inside(answer, records):
+                base = self._start_inside(answer, records)
+                if base is None:
                     raise
-                log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
+                return StartAt(self.topic_partition, base)
             self._unseen += len(records)
         committed = min(answer.high_watermark, log.flushed_end)
         if committed > log.high_watermark:
             self._commit(committed)
-        if answer.log_start_offset > log.log_start_offset:
-            self.directory.delete_records(*self.topic_partition, min(answer.log_start_offset, log.high_watermark))
+        start = min(answer.log_start_offset, log.high_watermark)
+        return MoveStart(self.topic_partition, start) if start > log.log_start_offset else None
 
-    def _starts_inside(self, answer: ReplicaAnswer, records: Buffer) -> bool:
-        """If the log is empty and its end lies inside the first batch of ``records``, start it again at that batch
-        (``Partition.appendRecordsToFollowerOrFutureReplica``). DeleteRecords may leave a leader's log starting there.
+    def _start_inside(self, answer: ReplicaAnswer, records: Buffer) -> int | None:
+        """If the log is empty and its end lies inside the first batch of ``records``, return the start of that batch,
+        where the log must start (``Partition.appendRecordsToFollowerOrFutureReplica``). DeleteRecords may leave a
+        leader's log starting there.
 
         A log that ends at or before the leader's start has nothing of the leader's either. It may be another history,
         whose epochs the leader no longer knows; Kafka's follower fails there. The log's start becomes the leader's
@@ -629,34 +670,34 @@ class Replica:
         end, entry = log.log_end_offset, next(entries(records), None)
         has_nothing = log.log_start_offset == end or end <= answer.log_start_offset
         if entry is None or not has_nothing:
-            return False
+            return None
         header = any_magic.describe(records, entry)
-        if not header.base_offset < end <= header.last_offset:
-            return False
-        self.directory.truncate_fully_and_start_at(*self.topic_partition, header.base_offset)
-        return True
+        return header.base_offset if header.base_offset < end <= header.last_offset else None
 
-    def out_of_range(self, leader_start: int, leader_end: int) -> None:
+    def out_of_range(self, leader_start: int, leader_end: int) -> LogChange | None:
         """The leader's log does not contain the end of this one: it ends before, or starts after it
-        (``fetchOffsetAndTruncate``)."""
+        (``fetchOffsetAndTruncate``). Return the change of this one. Raises `CutRefusedError`."""
         log = self.log
         if leader_end < log.log_end_offset:
-            self._truncate(leader_end)
-        elif leader_start > log.log_end_offset:
-            self.directory.truncate_fully_and_start_at(*self.topic_partition, leader_start)
-            self._show()
+            return self._cut(leader_end)
+        return StartAt(self.topic_partition, leader_start) if leader_start > log.log_end_offset else None
 
-    def _truncate(self, offset: int) -> None:
-        """Truncate through the directory, which lowers its checkpoints first. Then a crash neither makes the truncation
-        look like damage nor brings the old end back under a new one. Raises `CutRefusedError`."""
-        if offset < self.log.log_end_offset:
-            self._before_cut(offset)
-        self.directory.truncate_to(*self.topic_partition, offset)
-        self._show()
+    def _cut(self, offset: int) -> Cut | None:
+        """The truncation to ``offset``; None if the log has nothing from there on, and no epoch that begins there. The
+        directory lowers its checkpoints first: a crash neither makes the truncation look like damage nor brings the old
+        end back under a new one. Raises `CutRefusedError`."""
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        if offset < end:
+            saves = self._check_cut(offset)
+            return Cut(self.topic_partition, offset, max(offset, start), end, saves)
+        if not log.epochs.begins_from(end):  # KAFKA-10706
+            return None
+        return Cut(self.topic_partition, end, end, end, saves=False)
 
-    def _before_cut(self, offset: int) -> None:
-        """Check the floor under every truncation. Records that only an unclean election discards, and a log that would
-        be left empty, are copied first."""
+    def _check_cut(self, offset: int) -> bool:
+        """Check the floor under every truncation. Return whether the records must be copied first: those that only an
+        unclean election discards, and of a log that would be left empty."""
         log = self.log
         start, committed, end = log.log_start_offset, log.high_watermark, log.log_end_offset
         is_committed = offset < committed
@@ -672,10 +713,8 @@ class Replica:
                 f"{offset} to {committed - 1}. They are committed, and no unclean election discarded them: they stay "
                 "here. Choose a leader with seglog cluster choose-leader"
             )
-        if is_unclean or offset <= start < end:
-            saved = self.directory.save_from(*self.topic_partition, offset)
-            self._listener.cut_saved(self, SavedCut(max(offset, start), end, saved))
         self.refused_cut = -1
+        return is_unclean or offset <= start < end
 
     def _show_all(self) -> None:
         self._show()

@@ -1,6 +1,7 @@
 """All replicas of this broker: they take over states from the metadata store, and leaders write their ISRs back.
 
-Everything runs on the broker's event loop, except creating and removing logs, which fsync. A partition is known by its
+Everything runs on the broker's event loop, except whatever fsyncs: creating and removing logs, and the changes of
+`seglog.replication.log_changes`. A partition is known by its
 topic id and number: a topic that is deleted and created again has other partitions.
 """
 
@@ -34,6 +35,7 @@ from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.fetchers import Fetchers
 from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.isr_writes import IsrWrites
+from seglog.replication.log_changes import LogChanges
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, ReplicaListener, SavedCut
 from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.directory.catalog import ReplicaSpec
@@ -121,6 +123,7 @@ class Replicas(ReplicaListener):
         self._reports = EvidenceReports(store, view, node_id, self._report)
         self._lane = ground.workers.lane("seglog-replicas")
         self._flushes = GroupFlushes(ground.workers)
+        self.log_changes = LogChanges(ground.workers, self._settled)
 
     @property
     def now_ms(self) -> int:
@@ -194,6 +197,7 @@ class Replicas(ReplicaListener):
         await self._followed.close()
         await self._isr_writes.close()
         await self._reports.close()
+        await self.log_changes.close()
         await self._flushes.close()
         await self._lane.close()
 
@@ -303,14 +307,19 @@ class Replicas(ReplicaListener):
         try:
             is_new = replica.apply(stored, me, self._view.brokers, self.now_ms, lag_max_ms=self._lag_max_ms)
         except SeglogError as error:
-            if isinstance(error, LogDirFullError):
-                self._no_room.add(key)
-            _logger.error("%s cannot be led or followed: %s", replica.topic_partition, error)
-            self._take_back(key, replica)
+            self._cannot_be_served(key, replica, error)
             return
         except Exception:  # the other partitions must still be updated
             _logger.exception("%s cannot be led or followed", replica.topic_partition)
             self._take_back(key, replica)
+            return
+        if replica.wanted is not None:
+            self._followed.unfollow(key)
+            self.log_changes.want(replica, replica.wanted)
+            if is_new:
+                self._tell(replica)
+            return
+        if replica.is_changing:  # `_settled` comes back here
             return
         if self._is_in_doubt:
             self._weigh((key,))
@@ -323,6 +332,22 @@ class Replicas(ReplicaListener):
             self._followed.follow(key, replica)
         if is_new:
             self._tell(replica)
+
+    def _settled(self, replica: Replica, error: SeglogError | None) -> None:
+        """A change of a log was carried out: take over the state that the store has now."""
+        key = replica.topic_id, replica.topic_partition.partition
+        if self._by_key.get(key) is not replica:
+            return
+        if error is not None and not replica.is_placed:
+            self._cannot_be_served(key, replica, error)
+        else:  # a follower's error is the fetcher's, which tries again
+            self._apply(key, replica)
+
+    def _cannot_be_served(self, key: Key, replica: Replica, error: SeglogError) -> None:
+        if isinstance(error, LogDirFullError):
+            self._no_room.add(key)
+        _logger.error("%s cannot be led or followed: %s", replica.topic_partition, error)
+        self._take_back(key, replica)
 
     def _tell(self, replica: Replica) -> None:
         for changed in self.changed:

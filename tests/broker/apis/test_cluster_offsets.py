@@ -15,6 +15,7 @@ from seglog.replication.replica import Replica, ReplicaFetch
 from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.directory.log_dir import LogDir
 from tests.broker.cluster_desk import SOON, Desk, run
+from tests.kit.log_changes import take_over
 
 LATEST, EARLIEST = -1, -2
 CONSUMER, DEBUGGING = -1, -2
@@ -28,11 +29,11 @@ def host(desk: Desk, number: int = 0, *, leader: int = 1, records: int = 0, dire
     log = log_dir.hold("t", topic.topic_id, number, {})
     replica = desk.replicas[topic.topic_id, number] = Replica(log_dir, TopicPartition("t", number), topic.topic_id, log)
     state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(ME, OTHER))
-    replica.apply(VersionedState(state, 0), ME, desk.view.brokers, 0, lag_max_ms=10_000)
+    take_over(replica, VersionedState(state, 0), ME, desk.view.brokers, 0, lag_max_ms=10_000)
     for _ in range(records):
         replica.append(encode_batch([NewRecord(value=b"v", timestamp=1000)]))
     state = PartitionState(replicas=(1, 2), leader=leader, leader_epoch=4, isr=(ME, OTHER))
-    replica.apply(VersionedState(state, 1), ME, desk.view.brokers, 0, lag_max_ms=10_000)
+    take_over(replica, VersionedState(state, 1), ME, desk.view.brokers, 0, lag_max_ms=10_000)
     return replica
 
 

@@ -26,22 +26,25 @@ from seglog.cluster.model import (
 )
 from seglog.cluster.store import ANY_VERSION, Change, CommitStep, Versions
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, NoSpaceError
+from seglog.core.ground import Workers
 from seglog.core.types import MAX_INT64, Buffer
 from seglog.net.peer_connection import PeerConnection
 from seglog.protocol.replica_fetch import FetchResponse
+from seglog.replication import replica
 from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.fetcher import Fetcher
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.replication.replicas import Replicas
-from seglog.storage.directory import log_dirs
+from seglog.storage.directory import log_dir, log_dirs
 from seglog.storage.directory import loss_evidence as life
 from seglog.storage.directory.cluster_mark import read_marks, write_mark
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.checkpoints import EpochEntry
-from seglog.storage.log import log
+from seglog.storage.log import epoch_file
 from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.epoch_file import EpochFile, MakeRoom
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.log import Log
 from seglog.testing.virtual_store import VirtualStore
@@ -66,11 +69,10 @@ class Bug(NamedTuple):
 def _kip_101(patch: Patch) -> None:
     """A follower truncates at its high watermark, and never asks for epochs."""
 
-    def follow(self: Replica, state: PartitionState, _: Member) -> None:
-        self.progress, self.leader, self.log.hw_follows_end = None, state.leader, False
-        self._truncate(min(self.log.high_watermark, self.log.log_end_offset))
+    def start_of_reading(_: LeaderEpochs, high_watermark: int, log_end: int) -> int:
+        return min(high_watermark, log_end)
 
-    patch.setattr(Replica, "_follow", follow)
+    patch.setattr(replica, "start_of_reading", start_of_reading)
     patch.setattr(Replica, "diverging_epoch", lambda *_: None)
 
 
@@ -137,7 +139,7 @@ def _kafka_7128(patch: Patch) -> None:
 
 def _kafka_7415(patch: Patch) -> None:
     """A leader that has written nothing yet has no entry for its epoch."""
-    patch.setattr(Log, "assign_epoch", lambda *_: None)
+    patch.setattr(Log, "has_epoch", lambda *_: True)
 
 
 def _kafka_14704(patch: Patch) -> None:
@@ -210,7 +212,13 @@ def _kafka_16541(patch: Patch) -> None:
         finally:
             file.close()
 
-    patch.setattr(log, "write_leader_epochs", write)
+    def write_all(files: Sequence[EpochFile], _: Workers, make_room: MakeRoom) -> Mapping[EpochFile, NoSpaceError]:
+        for file in files:
+            file.write(make_room)
+        return {}
+
+    patch.setattr(epoch_file, "write_leader_epochs", write)
+    patch.setattr(log_dir, "write_all", write_all)
 
 
 def _kip_966(patch: Patch) -> None:

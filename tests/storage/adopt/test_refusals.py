@@ -303,10 +303,10 @@ def test_interrupted_commit_takes_the_directory_offline(monkeypatch: pytest.Monk
     directory.create_topic("t", 1, SMALL)
     part = stage(directory, texts("a", 60), job="job", task="0", partition=T)
 
-    def interrupted() -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(directory.log("t"), "_show", interrupted)
+    monkeypatch.setattr(directory.log("t"), "_grown", interrupted)
     with pytest.raises(KeyboardInterrupt):
         adopt(directory, "job", [part], "query:q", 0)
     with pytest.raises(LogDirOfflineError, match="job job is adopted in part"):

@@ -66,7 +66,7 @@ def test_append_that_does_not_fit_leaves_nothing_behind(room: int) -> None:
 def test_truncation_without_room_forgets_nothing_that_is_committed() -> None:
     """A follower of a leader that has deleted all of it: it would cut the committed records without asking next."""
     fs, opened, log = full()
-    log.update_high_watermark(20)
+    log.lower_high_watermark(20)
     for _ in range(2):
         with pytest.raises(LogDirFullError):
             opened.truncate_fully_and_start_at("t", 0, 100)

@@ -137,7 +137,7 @@ def test_a_stray_keeps_all_it_has_and_is_taken_back_as_it_was(disk: Disk, *, res
     opened = disk.open()
     log = opened.hold("a", ONE, 0, CONFIG)
     fill(log, 9)
-    log.update_high_watermark(7)
+    log.lower_high_watermark(7)
     opened.delete_records("a", 0, 3)
     before = values(log)
     opened.set_aside([A0, A2])

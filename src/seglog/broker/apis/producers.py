@@ -119,7 +119,7 @@ class ProducerApis:
                         "coordinator_epoch": entry.coordinator_epoch,
                         "current_txn_start_offset": _or_none(entry.current_txn_first_offset),
                     }
-                    for producer_id, entry in log.producers.entries.items()
+                    for producer_id, entry in list(log.producers.entries.items())
                 ],
             }
 
