@@ -57,6 +57,7 @@ def test_a_partition_with_an_error_waits_alone(pair: Pair, error: int) -> None:
     leaders, followers = topic.leaders, topic.followers
     pair.until_same()
     with refused(pair, topic, error):
+        pair.until(lambda: leaders[1].leads)
         pair.append(leaders[1])
         for _ in range(2):
             pair.append(leaders[0])

@@ -47,7 +47,7 @@ def test_a_partition_without_files_is_made_when_there_are_some(tmp_path: Path, m
             assert node.directories.offline == {}
             await node.until(lambda: node.replica(topic_id, 0).leads)
         await node.until(lambda: len(node.replicas.by_key) == 3)
-        assert all(node.replica(topic_id, number).leads for number in range(3))
+        await node.until(lambda: all(node.replica(topic_id, number).leads for number in range(3)))
         assert told[-1] == ()
 
     run(tmp_path, act)
