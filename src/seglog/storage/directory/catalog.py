@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os.path
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager
 from operator import index
@@ -113,11 +114,11 @@ class Catalog:
         self.fs = ground.fs
         self.clock = ground.clock
         self.path = path
-        self.config = config
+        self.config = config  # guarded by the directory's lock
         self.hw_follows_end = hw_follows_end
         self.health = health
         self.worker = worker
-        self.entries = entries
+        self.entries = entries  # guarded by the directory's lock
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.deleted: set[Log] = set()
@@ -126,7 +127,8 @@ class Catalog:
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.uncleanable: dict[TopicPartition, Exception] = {}
         self.checkpoints = OffsetCheckpoints(ground.fs, path, health, self.logs, self.refused)
-        self._flush_planned = False
+        self._planning = threading.Lock()
+        self._flush_planned = False  # guarded by _planning
 
     def path_of(self, partition: TopicPartition) -> str:
         return os.path.join(self.path, str(partition))
@@ -335,14 +337,17 @@ class Catalog:
     def plan_flush(self) -> None:
         """Schedule the next flush by ``flush.ms``."""
         soonest = min((log.config.flush_ms for log in list(self.logs.values())), default=MAX_INT64)
-        if soonest < MAX_INT64 and not self._flush_planned:
-            self._flush_planned = True
+        with self._planning:
+            is_new = soonest < MAX_INT64 and not self._flush_planned
+            self._flush_planned = self._flush_planned or is_new
+        if is_new:
             self.worker.schedule(max(soonest, 1), self._flush_due)
 
     def _flush_due(self) -> None:
         if self.health.failure is not None:
             return
-        self._flush_planned = False
+        with self._planning:
+            self._flush_planned = False
         now_ms = self.clock.now_ms()
 
         def flush(log: Log) -> None:

@@ -113,12 +113,12 @@ class LogDir:
         self.uncleanable = catalog.uncleanable
         self.worker = catalog.worker
         self.compacting = housekeeping.compacting
-        self.meta = meta
+        self.meta = meta  # set once more, before other threads have the directory
         self.was_clean = was_clean
-        self.closed = False
+        self.closed = False  # guarded by _lock
         self._housekeeping = housekeeping
         self._file_lock = lock
-        self._is_marker_withheld = False
+        self._is_marker_withheld = False  # set by whoever registers the broker, one thread at a time; read at the close
         self._workers = catalog.ground.workers
         self._lock = threading.RLock()
 

@@ -42,7 +42,7 @@ class OffsetCheckpoints:
         self._logs = logs
         self._refused = refused
         self._written: dict[str, bytes] = {}
-        self._promised: dict[TopicPartition, int] = {}
+        self._promised: dict[TopicPartition, int] = {}  # guarded by lock
         """Log starts that are written before the logs have them; they count in between."""
         self.lock = threading.RLock()
         self.unreadable: list[CorruptCheckpointError] = []

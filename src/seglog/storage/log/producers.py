@@ -97,13 +97,14 @@ class Producers:
     )
 
     def __init__(self) -> None:
-        self.entries: dict[int, ProducerEntry] = {}
-        self.ongoing: dict[int, int] = {}
-        self.replicating: list[ReplicatingTxn] = []
-        self.verifications: dict[int, Verification] = {}
-        self.map_end_offset = 0
-        self.last_snapshot_offset = 0
-        self._table_size = _FIRST_TABLE_SIZE
+        # The containers change, too: a reader without the lock looks up one producer, or copies all in one step.
+        self.entries: dict[int, ProducerEntry] = {}  # guarded by the log's lock
+        self.ongoing: dict[int, int] = {}  # guarded by the log's lock
+        self.replicating: list[ReplicatingTxn] = []  # guarded by the log's lock
+        self.verifications: dict[int, Verification] = {}  # guarded by the log's lock
+        self.map_end_offset = 0  # guarded by the log's lock
+        self.last_snapshot_offset = 0  # guarded by the log's lock
+        self._table_size = _FIRST_TABLE_SIZE  # guarded by the log's lock
 
     def copy_of_transactions(self) -> Producers:
         """Return a copy of the producers and their open transactions that a replay may change."""

@@ -108,30 +108,31 @@ class Segment:
         suffix: str = "",
     ) -> None:
         """Open or create the segment; an ``active`` one keeps its log file open, and its indexes have room to grow."""
+        # Until a segment has its place in a log, one thread has it.
         self._fs = fs
-        self.directory = directory
+        self.directory = directory  # guarded by the log's lock
         self.base_offset = base_offset
-        self.suffix = suffix
+        self.suffix = suffix  # guarded by the log's lock
         plain = segment_paths(directory, base_offset)
-        self.paths = SegmentPaths(base_offset, *(path + suffix for path in plain[1:]))
+        self.paths = SegmentPaths(base_offset, *(path + suffix for path in plain[1:]))  # guarded by the log's lock
         self._interval = config.index_interval
-        self._since_entry = 0
-        self._preallocated = 0
+        self._since_entry = 0  # guarded by the log's lock
+        self._preallocated = 0  # guarded by the log's lock
         if active or not fs.exists(self.paths.log):
-            self.log: File = fs.open(self.paths.log, create=True)
-            self.size = self.log.size()
+            self.log: File = fs.open(self.paths.log, create=True)  # guarded by the log's lock
+            self.size = self.log.size()  # guarded by the log's lock
         else:
             self.log = SealedFile(fs, self.paths.log)
             self.size = fs.stat(self.paths.log).size
-        self._chain: int | None = None if self.size else 0
+        self._chain: int | None = None if self.size else 0  # guarded by the log's lock
         self.offset_index = OffsetIndex(fs, self.paths.offset_index, base_offset, config.index_bytes, active=active)
         self.time_index = TimeIndex(fs, self.paths.timeindex, base_offset, config.index_bytes, active=active)
         self.txn_index = TxnIndex(fs, self.paths.txnindex, base_offset)
         self._indexes: tuple[SegmentIndex, ...] = (self.offset_index, self.time_index, self.txn_index)
         """In the order of `SegmentPaths.derived`."""
-        self.max_timestamp, self.max_timestamp_offset = self.time_index.last
-        self.created_ms = now_ms
-        self._first_timestamp: int | None = None
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last  # guarded by the log's lock
+        self.created_ms = now_ms  # guarded by the log's lock
+        self._first_timestamp: int | None = None  # guarded by the log's lock
 
     # Writing
 
