@@ -30,6 +30,7 @@ from seglog.cluster.model import (
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING, Change, MetadataStore
 from seglog.core.broker_config import BrokerConfig
+from seglog.core.fs import Fs, OsFs
 from seglog.replication.replica import Replica
 from tests.cluster.faulty import Faulty
 
@@ -51,7 +52,9 @@ class Node(app.Node):
 
     faulty: Faulty
 
-    def __init__(self, path: Path, node_id: int, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, node_id: int, settings: Mapping[str, str] | None = None, *, fs: Fs | None = None
+    ) -> None:
         self.told: list[tuple[str, int, bool]] = []
         given = {
             **_SETTINGS,
@@ -60,7 +63,9 @@ class Node(app.Node):
             "cluster.store": str(path / "store.db"),
             **(settings or {}),
         }
-        super().__init__(BrokerConfig.from_mapping(given), ground=BrokerGround(open_store=self._open_store))
+        super().__init__(
+            BrokerConfig.from_mapping(given), ground=BrokerGround(open_store=self._open_store, fs=fs or OsFs())
+        )
 
     async def _open_store(self, address: str, /, **_: object) -> MetadataStore:
         self.faulty = Faulty(await SqliteStore.open(address))

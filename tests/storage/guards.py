@@ -89,7 +89,7 @@ def _checked(
     owners_lock: Callable[[object, str], Any],
     wrong: dict[tuple[str, str], str],
 ) -> Callable[[object, str, object], None]:
-    plain = cls.__setattr__
+    plain: Any = cls.__setattr__
 
     def assign(self: object, name: str, value: object) -> None:
         guard = known.get(name)

@@ -292,7 +292,10 @@ class Log:
                 self._roll(base)
                 try:
                     self.take_segment(segment.path, base + segment.records, updates, leader_epoch=leader_epoch)
-                except OSError as error:  # also of a full disk: the file may have its new name, and nothing knows it
+                except OSError as error:
+                    if isinstance(error, NoSpaceError) and self.fs.exists(segment.path):
+                        raise  # it has its old name
+                    # Also of a full disk: the file has its new name, and nothing knows it.
                     raise OSError(errno.EIO, f"{segment.path} is a part of {self.path} by half: {error}") from error
                 if self.active.size * 2 >= self.config.segment_bytes:
                     with self._without_refusal():
