@@ -34,6 +34,7 @@ from seglog.protocol.replica_fetch import FetchResponse
 from seglog.replication import replica
 from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.fetcher import Fetcher
+from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.replication.replicas import Replicas
@@ -496,6 +497,27 @@ def _unflushed_follower(patch: Patch) -> None:
     patch.setattr(Fetcher, "_flush", flush)
 
 
+def _decided_before(patch: Patch) -> None:
+    """After a flush the high watermark becomes what it was when the flush ended, whatever has moved it since."""
+
+    async def flush(self: GroupFlushes, partition: Replica) -> None:
+        log, workers = partition.log, self._workers
+        try:
+            while log.needs_flush and not self._is_closed:
+                await workers.run(log.flush)
+                decided = log.high_watermark
+                await workers.run(lambda: None)
+                with log.lock:
+                    log.high_watermark = min(decided, log.log_end_offset)
+                partition.flushed()
+        except SeglogError:
+            pass
+        finally:
+            del self._tasks[partition]
+
+    patch.setattr(GroupFlushes, "_flush", flush)
+
+
 _ELECTIONS = {"expire_every": 700, "store_slow": 0.0, "prefer_every": 300}
 _CUT_OFF = {"cut_every": 700, "expire_every": 700, "prefer_every": 300, "pause_every": 1_500}
 """Leaders that do not know yet that they are deposed."""
@@ -584,6 +606,7 @@ BUGS = (
     Bug("", "full-is-broken", _full_is_broken, rates=_FULL),
     Bug("", "full-is-absent", _full_is_absent, seed=16, rates={"fill_every": 1_000, "crash_every": 800}),
     Bug("", "full-for-ever", _full_for_ever, rates=_FULL),
+    Bug("", "decided-before", _decided_before, scenario=_FLUSHED),
     Bug("", "any-generation", _any_generation, seed=5, scenario=_OPERATED, rates=_PUT_BACK),
     Bug("", "accepted-as-it-is", _accepted_as_it_is, seed=1, scenario=_OPERATED, rates=_PUT_BACK),
     Bug("", "same-epochs", _same_epochs, seed=16, scenario=_OPERATED, rates=_PUT_BACK),
