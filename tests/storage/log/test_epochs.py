@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from random import Random
 
 import pytest
@@ -19,9 +20,13 @@ from seglog.storage.formats.checkpoints import (
     read_leader_epochs,
     write_leader_epochs,
 )
+from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.log.recovery import LogCheckpoint, load_log
+from seglog.testing import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
+from tests.storage.disk import CLEAN, PARTITION, PATH, SMALL, load, new_disk
 
 
 def test_a_new_leader_begins_where_the_log_ends() -> None:
@@ -243,3 +248,50 @@ def test_recovery_forgets_epochs_that_the_batches_do_not_know() -> None:
     with LogDir.open("/log", ground=Ground(fs=fs)) as again:
         assert again.log("t").epochs.entries == [(0, 0)]
         assert read_leader_epochs(fs, log.path) == [(0, 0)]
+
+
+def test_an_epoch_without_records_gives_way_to_one_with_records_at_its_start() -> None:
+    epochs = LeaderEpochs([(2, 0), (7, 120), (9, 150)])
+    assert epochs.agree(8, 120)
+    assert epochs.entries == [(2, 0), (8, 120), (9, 150)]
+    assert not epochs.agree(8, 130)
+
+
+class Held:
+    """`Background`: a thread that does not get a turn."""
+
+    def submit(self, task: object) -> None:
+        pass
+
+    def schedule(self, delay_ms: int, task: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_epochs_of_batches_are_on_the_disk_before_the_recovery_point_passes_them(*, is_flushed: bool) -> None:
+    """The thread that writes the file may be late: what it has not written, recovery finds in the batches."""
+    fs = new_disk()
+    log = load_log(
+        ground=Ground(fs=fs, clock=ManualClock()),
+        path=PATH,
+        topic_partition=PARTITION,
+        config=SMALL,
+        health=DirHealth(PATH),
+        known=CLEAN,
+        background=Held(),
+    ).log
+    for epoch in (1, 1, 4, 6):
+        log.append_records([NewRecord(b"v", timestamp=1)], leader_epoch=epoch)
+    assert log.epochs.entries == [(1, 0), (4, 2), (6, 3)]
+    assert not log.epoch_file.is_current
+    if is_flushed:
+        log.flush()
+        assert log.epoch_file.is_current
+    for seed in range(20):
+        case()
+        survivor = fs.after_crash(random.Random(seed))
+        known = LogCheckpoint(clean=False, recovery_point=log.recovery_point)
+        again = load(survivor, known).log
+        end = again.log_end_offset
+        assert end == 4 or not is_flushed
+        assert again.epochs.entries == [entry for entry in log.epochs.entries if entry.start_offset < end]
