@@ -50,6 +50,22 @@ def test_reads_what_fastavro_writes(data: st.DataObject) -> None:
     assert read(encoded, of.schema) == [plain(expected) for _, expected in pairs]
 
 
+_EDGES = [sign * (1 << bits) + more for bits in range(64) for sign in (-1, 1) for more in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_integers_at_the_edges_of_every_width_are_exact(bits: int) -> None:
+    kind = "int" if bits == 32 else "long"
+    numbers = [one for one in _EDGES if -(1 << bits - 1) <= one < 1 << bits - 1]
+    for schema in (kind, ["null", kind], {"type": kind, "logicalType": "unknown"}):
+        assert read([encode(schema, one) for one in numbers], schema) == numbers
+    records = {"type": "record", "name": "R", "fields": [{"name": "b", "type": "boolean"}, {"name": "n", "type": kind}]}
+    rows = [{"b": number > 0, "n": number} for number in numbers]
+    assert read([encode(records, row) for row in rows], records) == rows
+    listed = {"type": "map", "values": {"type": "array", "items": kind}}
+    assert read([encode(listed, {"k": numbers})], listed) == [[["k", numbers]]]
+
+
 @given(st.data())
 def test_cut_or_changed_bytes_give_a_reason_or_a_value(data: st.DataObject) -> None:
     of: Typed = data.draw(records())

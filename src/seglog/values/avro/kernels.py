@@ -257,7 +257,7 @@ def read_values(
                 value = 0
                 if op == _BOOLEAN:
                     if position < end:
-                        value = byte_at(data, position)
+                        value = as_int(byte_at(data, position))  # of an unsigned number numba would make a float
                         position = position + 1 if value < 2 else -_BAD_BOOLEAN
                     else:
                         position = -_ENDS
