@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from seglog.core.error_codes import ErrorCode
-from seglog.net.pending_replies import PendingReply
+from seglog.net.pending_replies import Caught, PendingReply
 from seglog.protocol.produce import PartitionAnswer, TopicAnswer
 from seglog.replication.replica import COMMITTED, Replica
 
@@ -49,28 +49,43 @@ class DelayedProduce:
             one.partition.waiters[self] = None
 
     def grown(self, size: int) -> None:
-        """A partition has committed more, or has another leader."""
+        """A partition has committed more, or has another leader. An error is this request's own: the partition has
+        other waiters."""
         del size
-        left = []
-        for one in self._left:
-            code = one.partition.outcome(one.leader_epoch, one.end, needs_all=one.needs_all)
-            if code is None:
-                left.append(one)
-                continue
-            one.partition.waiters.pop(self, None)
-            if code != COMMITTED:
-                self._failed(one, code)
-        self._left = left
-        if not left and not self.answer.is_known:
-            self._timer.cancel()
-            self.answer.set(self._write())
+        if self.answer.is_known:
+            return
+        with Caught(self._fail):
+            self._left = [one for one in self._left if not self._is_settled(one)]
+            if not self._left:
+                self._end()
+                self.answer.set(self._write())
+
+    def _is_settled(self, one: PendingAppend) -> bool:
+        code = one.partition.outcome(one.leader_epoch, one.end, needs_all=one.needs_all)
+        if code is None:
+            return False
+        one.partition.waiters.pop(self, None)
+        if code != COMMITTED:
+            self._failed(one, code)
+        return True
 
     def _time_is_up(self) -> None:
         for one in self._left:
-            one.partition.waiters.pop(self, None)
             self._failed(one, REQUEST_TIMED_OUT)
+        self._end()
+        with self.answer.or_fails():
+            self.answer.set(self._write())
+
+    def _fail(self, error: Exception) -> None:
+        self._end()
+        self.answer.fail(error)
+
+    def _end(self) -> None:
+        """Wait for nothing more."""
+        self._timer.cancel()
+        for one in self._left:
+            one.partition.waiters.pop(self, None)
         self._left = []
-        self.answer.set(self._write())
 
     def _failed(self, one: PendingAppend, code: int) -> None:
         partitions = self._topics[one.topic].partitions

@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
+from seglog.core.types import MAX_INT32
 from seglog.faults import error_answers
 from seglog.faults.fault import Fault, FaultError, Request
 from seglog.faults.fault_report import FaultReport, MetRequest
@@ -33,7 +34,7 @@ from seglog.faults.request_scope import (
     opens_session,
     without,
 )
-from seglog.net.connection import ClientConnection, FrameHandler, Reply
+from seglog.net.connection import ClientConnection, FrameHandler, Reply, portions
 from seglog.net.pending_replies import PendingReply
 from seglog.protocol.apis import APIS, ApiKey, name_of
 from seglog.protocol.framing import RequestHeader, frame_response, read_header
@@ -275,10 +276,8 @@ class FaultLayer:
 async def _apply(handler: FrameHandler, held: list[_HeldRequest]) -> None:
     """Carry requests out in this order. Answers still go out in the order of each connection's requests."""
     for one in held:
-        try:
+        with one.reply.or_fails():
             one.reply.set(await _whole(handler(one.connection, memoryview(one.frame))))
-        except InvalidRequestError:
-            one.connection.close()
 
 
 class _Exchange:
@@ -423,7 +422,7 @@ async def _whole(reply: Reply | Awaitable[Reply]) -> bytes | None:
     found = reply if reply is None or isinstance(reply, bytes | list) else await reply
     if found is None or isinstance(found, bytes):
         return found
-    return b"".join(part if isinstance(part, bytes) else part.read_part(0, part.size) for part in found)
+    return b"".join([piece for portion in portions(found, lambda: MAX_INT32) for piece in portion])
 
 
 def _is_peer(header: RequestHeader, body: Any) -> bool:

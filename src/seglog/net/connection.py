@@ -6,23 +6,28 @@ wait is over. Meanwhile the connection receives only as much as it has room for.
 is answered waits in its own kernel (Kafka mutes its channel: ``SocketServer.scala``), but its disconnect is noticed.
 The connection does not read from a client that does not take its responses, and `ClientConnection.review` ends those
 that are too slow.
+
+A request that was accepted gets its whole response, or the connection ends. Clients match responses to requests by
+their order, so after a response that is missing or incomplete no other may follow. One place decides that: `_fail`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import mmap
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, cast
 
-from seglog.core.errors import InvalidRequestError
+from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.core.types import Slice
-from seglog.net.pending_replies import MAX_PENDING, PendingReply, ReplyQueue
+from seglog.net.pending_replies import MAX_PENDING, Caught, PendingReply, ReplyQueue
 from seglog.net.refusals import HEAD
 from seglog.net.request_memory import SILENT_SECONDS, RequestMemory
 
+_log: Final = logging.getLogger("seglog.net")
 IDLE_BYTES: Final = 4 << 10
 """The buffer of a connection with small requests only; there may be thousands."""
 RECEIVE_BYTES: Final = 64 << 10
@@ -47,7 +52,7 @@ Reply = list[bytes | Slice] | bytes | None
 
 class FrameHandler(Protocol):
     """Answers one frame. A response that waits is a coroutine, or a `PendingReply` if the client's next requests need
-    not wait for it. `InvalidRequestError` closes the connection."""
+    not wait for it. Any exception closes the connection: `InvalidRequestError` for the client's fault."""
 
     def __call__(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]: ...
 
@@ -109,7 +114,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._wants_room = self._is_behind = False
         self._is_finishing = False
-        self._outstanding = ReplyQueue(self._write)
+        self._has_ended = False
+        """No frame is handled any more, and nothing is written."""
+        self._outstanding = ReplyQueue(self._write, self._fail)
         self._watch = IdleWatch()
 
     # asyncio's side
@@ -167,39 +174,41 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Handle whole frames until one must wait for its response. Small responses go out together: a system call for
         each would double the cost."""
         ready: list[bytes] = []
+        with Caught(self._fail_in_turn):
+            try:
+                self._handle_each(ready)
+            except Exception:
+                self._write(ready)
+                raise
+            self._send(ready)
+            if self._task is None and self._is_open:
+                self._make_room()
+
+    def _handle_each(self, ready: list[bytes]) -> None:
         begun = None
-        try:
-            while self._task is None and self._transport is not None and (frame := self._next_frame()) is not None:
-                now = self.last_active = self._now()
-                if begun is None:
-                    begun = now
-                reply = self._handler(self, frame)
-                if self._outstanding.replies or isinstance(reply, PendingReply):
-                    self._write(ready)
-                    self._queue(reply)
-                elif isinstance(reply, bytes):
-                    ready.append(reply)
-                    if len(reply) > _SMALL or len(ready) == _TOGETHER:
-                        self._send(ready)
-                elif isinstance(reply, list):
-                    parts = portions([*ready, *reply], self._slice_bytes)
-                    ready.clear()
-                    if not self._write_some(parts):
-                        self._wait_for(self._write_rest(parts))
-                elif reply is not None:
-                    self._wait_for(self._answer(reply))
-                if now - begun > _TURN_SECONDS:
+        while self._task is None and self._is_open and (frame := self._next_frame()) is not None:
+            now = self.last_active = self._now()
+            if begun is None:
+                begun = now
+            reply = self._handler(self, frame)
+            if self._outstanding.replies or isinstance(reply, PendingReply):
+                self._write(ready)
+                self._queue(reply)
+            elif isinstance(reply, bytes):
+                ready.append(reply)
+                if len(reply) > _SMALL or len(ready) == _TOGETHER:
                     self._send(ready)
-                    if self._task is None:
-                        self._wait_for(asyncio.sleep(0))  # other clients have their turn
-        except InvalidRequestError as error:
-            self._write(ready)
-            self._refuse(str(error))
-            self.close()
-            return
-        self._send(ready)
-        if self._task is None:
-            self._make_room()
+            elif isinstance(reply, list):
+                parts = portions([*ready, *reply], self._slice_bytes)
+                ready.clear()
+                if not self._write_some(parts):
+                    self._wait_for(self._write_rest(parts))
+            elif reply is not None:
+                self._wait_for(self._answer(reply))
+            if now - begun > _TURN_SECONDS:
+                self._send(ready)
+                if self._task is None:
+                    self._wait_for(asyncio.sleep(0))  # other clients have their turn
 
     def _queue(self, reply: Reply | Awaitable[Reply]) -> None:
         """Queue a response that is pending, or that follows a pending one."""
@@ -217,9 +226,20 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._wait_for(self._drain())
 
     async def _answer_behind(self, reply: list[bytes | Slice] | Awaitable[Reply]) -> None:
-        found = reply if isinstance(reply, list) else await reply
+        try:
+            found = reply if isinstance(reply, list) else await reply
+        except Exception:
+            await self._outstanding.fewer_than(1)
+            raise
         await self._outstanding.fewer_than(1)
         await self._put(found)
+
+    def _fail_in_turn(self, error: Exception) -> None:
+        """Fail once the pending responses are out: their requests have been carried out."""
+        if self._outstanding.replies and self._task is None:
+            self._wait_for(self._answer_behind(_raised(error)))
+        else:
+            self._fail(error)
 
     def _send(self, ready: list[bytes]) -> None:
         """Write responses. The connection handles no further frame before the client takes them."""
@@ -228,7 +248,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._wait_for(self._drain())
 
     def _write(self, ready: list[bytes]) -> None:
-        if ready and self._transport is not None:
+        if ready and self._transport is not None and not self._has_ended:
             self._transport.write(b"".join(ready))
             ready.clear()
 
@@ -359,13 +379,14 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def _carry_on_after(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
-        except InvalidRequestError as error:
-            self._refuse(str(error))
-            self.close()
-            return
-        finally:
+        except BaseException as error:
             self._task = None
-        if self._transport is not None and not self._is_finishing:
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self._task = None
+        if self._is_open and not self._is_finishing:
             self.last_active = self._now()
             self._handle_frames()
             self._resume()
@@ -388,14 +409,14 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def _put(self, found: Reply) -> None:
         if isinstance(found, list):
             await self._write_rest(portions(found, self._slice_bytes))
-        elif found is not None and self._transport is not None:
-            self._transport.write(found)
+        elif found is not None and self._is_open:
+            self._write([found])
             await self._drain()
 
     def _write_some(self, portions: Iterator[list[bytes]]) -> bool:
         """Write as much as the client takes now. True if that was all."""
         for portion in portions:
-            if self._transport is None:
+            if self._transport is None or self._has_ended:
                 return True
             self._transport.writelines(portion)
             if not self._writable:
@@ -417,6 +438,28 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # Its end
 
+    @property
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._has_ended
+
+    def _fail(self, error: BaseException) -> None:
+        """An accepted request gets no response, or only a part of one: end the connection. Responses that were written
+        before are still sent, and no later one is."""
+        if not self._is_open:
+            return
+        if isinstance(error, InvalidRequestError):
+            self._refuse(str(error))
+        elif isinstance(error, Exception):
+            foreseen = isinstance(error, SeglogError | OSError)
+            _log.warning(
+                "The connection from %s to %s ends without the response to a request: %s",
+                self.peer,
+                self.listener,
+                str(error) or type(error).__name__,
+                exc_info=None if foreseen else error,
+            )
+        self.close()
+
     def _refuse(self, why: str) -> None:
         head = bytes(memoryview(self._buffer)[self._frame : min(self._frame + HEAD, self._end)])
         self._limits.refused(self, head, why)
@@ -431,20 +474,25 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_finishing = True
         self._pause()
         for reply in tuple(self._outstanding.replies):
-            await reply
+            await reply.settled()
         self.close()
 
     def close(self) -> None:
         """Close now; written bytes are still sent."""
+        self._has_ended = True
+        self._outstanding.drop()
         if self._transport is not None:
             self._transport.close()
 
     def end(self, data: bytes, *, with_reset: bool = False, stays: bool = False) -> None:
-        """Send these bytes, and close behind them; ``with_reset`` by RST. ``stays``: leave the connection open."""
+        """Send these bytes, unless earlier responses are pending, and close; ``with_reset`` by RST. ``stays``: leave
+        the connection open."""
         transport = self._transport
-        if transport is None:
+        if transport is None or self._has_ended:
             return
-        transport.write(data)
+        if not self._outstanding.replies:
+            transport.write(data)
+        self._has_ended = not stays
         if with_reset:
             reset_on_close(transport.get_extra_info("socket"))
             transport.abort()
@@ -477,6 +525,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             seen = ("idle", self.last_active)
         if self._watch.is_over(seen, left, now):
             transport.abort()
+
+
+async def _raised(error: Exception) -> Reply:
+    raise error
 
 
 def reset_on_close(raw: socket.socket) -> None:
@@ -512,8 +564,8 @@ def portions(parts: Iterable[bytes | Slice], slice_bytes: Callable[[], int]) -> 
     """The parts in portions. Slices of files are read ``slice_bytes`` at a time: about a MiB, or less if many clients
     are slow.
 
-    The size of a response goes out before its slices. If a file was truncated meanwhile, `InvalidRequestError` ends the
-    connection: there is no other way to report it.
+    The size of a response goes out before its slices. If a slice cannot be read, or its file was truncated meanwhile
+    (`InvalidRequestError`), the exception ends the connection: there is no other way to report it.
     """
     portion: list[bytes] = []
     room = slice_bytes()
@@ -526,9 +578,13 @@ def portions(parts: Iterable[bytes | Slice], slice_bytes: Callable[[], int]) -> 
             if not room:
                 yield portion
                 portion, room = [], slice_bytes()
-            piece = part.read_part(start, min(room, part.size - start))
-            if not piece:
-                raise InvalidRequestError("a file was truncated while it was sent")
+            try:
+                piece = part.read_part(start, min(room, part.size - start))
+                if not piece:
+                    raise InvalidRequestError("a file was truncated while it was sent")
+            except Exception:
+                yield portion  # it may begin with other responses
+                raise
             portion.append(piece)
             start += len(piece)
             room -= len(piece)
