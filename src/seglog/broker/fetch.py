@@ -17,7 +17,7 @@ from seglog.broker.fetch_sessions import (
     fetched_partition,
 )
 from seglog.broker.offload import SLICE, Offload, drop, no_collections, slices
-from seglog.broker.requests import RequestContext
+from seglog.broker.requests import FAILURES, RequestContext, code_of
 from seglog.broker.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
@@ -255,8 +255,8 @@ class Fetch:
                 )
             limit = min(wanted.max_bytes, left)
             slice_ = partition.read(wanted.fetch_offset, limit, up_to, min_one=is_first)
-        except SeglogError as error:
-            return FetchedPartition(number, error.code)
+        except FAILURES as error:
+            return FetchedPartition(number, code_of(error))
         return fetched_partition(number, partition, slice_, up_to)
 
     def _why_not(self, topic: str | UUID, number: int) -> int:

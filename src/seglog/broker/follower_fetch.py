@@ -23,6 +23,7 @@ from seglog.broker.fetch_sessions import (
     PartitionKey,
     fetched_partition,
 )
+from seglog.broker.requests import FAILURES, code_of
 from seglog.broker.topics import Topics
 from seglog.cluster.model import Member
 from seglog.core.error_codes import ErrorCode
@@ -256,11 +257,11 @@ class FollowerFetch:
         )
         try:
             answer = self._serve(replica, asked)
-        except SeglogError as error:
-            return FetchedPartition(number, error.code)
+        except FAILURES as error:
+            return FetchedPartition(number, code_of(error))
         except Exception:  # the other partitions must get their records
             _logger.exception("%s cannot be read by broker %d", replica.topic_partition, follower.node_id)
-            return FetchedPartition(number, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return FetchedPartition(number, ErrorCode.KAFKA_STORAGE_ERROR)
         fetched = fetched_partition(number, replica, answer.records, UpTo.LOG_END)
         if fetched.records is None and answer.diverging is None and wanted.fetch_offset < replica.log.log_end_offset:
             session.touched[key] = None  # there was no room: it is first in the next response

@@ -20,11 +20,11 @@ from seglog.broker.produce_checks import (
     transactional_producer,
     without_repeats,
 )
-from seglog.broker.requests import RequestContext
+from seglog.broker.requests import FAILURES, RequestContext, code_of
 from seglog.broker.topics import INTERNAL, Topics
 from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import AppendError, InvalidRequestError, SeglogError
+from seglog.core.errors import InvalidRequestError
 from seglog.core.types import ProducerIdAndEpoch
 from seglog.net.pending_replies import PendingReply
 from seglog.protocol.produce import (
@@ -175,8 +175,8 @@ class Produce:
                 continue
             try:
                 replica.log.producers.check_verified(verification.producer, guards.get(replica))
-            except AppendError as error:
-                refused[replica] = ErrorCode(error.code)
+            except FAILURES as error:
+                refused[replica] = code_of(error)
         reply = self._append_all(request, asked, context, is_plain=False, refused=refused)
         return await reply if isinstance(reply, PendingReply) else reply
 
@@ -224,7 +224,7 @@ class Produce:
         needs_all = acks == _ALL
         try:
             appended = partition.append(records, needs_all=needs_all)
-        except SeglogError as error:
+        except FAILURES as error:
             return refused(partition, error)
         if needs_all or (acks and partition.log.needs_flush):
             epoch, end = partition.leader_epoch, appended.last_offset + 1
@@ -248,8 +248,8 @@ def _begin_verification(
     for replica, (producer, sequence) in batches.items():
         try:
             guard = replica.log.verify(producer, sequence, bumps_epoch=bumps_epoch)
-        except AppendError as error:
-            refused[replica] = ErrorCode(error.code)
+        except FAILURES as error:
+            refused[replica] = code_of(error)
             continue
         if guard is not None:
             guards[replica] = guard

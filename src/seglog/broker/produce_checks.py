@@ -12,10 +12,12 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from seglog.broker.requests import code_of
 from seglog.core.errors import (
     AppendError,
     CorruptError,
     InvalidTimestampError,
+    LogClosedError,
     LogDirOfflineError,
     NotLeaderError,
     RecordListTooLargeError,
@@ -44,7 +46,15 @@ _LENGTH: Final = Struct(">8xi")
 _PRODUCER: Final = Struct(">43xqhi")
 """Producer id, epoch and first sequence of a batch."""
 _NAMED: Final = 3
-_UNTOLD: Final = (CorruptError, RecordTooLargeError, RecordListTooLargeError, LogDirOfflineError, NotLeaderError)
+_UNTOLD: Final = (
+    CorruptError,
+    RecordTooLargeError,
+    RecordListTooLargeError,
+    LogDirOfflineError,
+    NotLeaderError,
+    LogClosedError,
+    OSError,
+)
 """Errors that Kafka expects, and for which it does not return the log start offset."""
 
 
@@ -147,25 +157,26 @@ def without_repeats(topics: Sequence[TopicData]) -> Sequence[TopicData]:
     return [TopicData(topic, list(partitions.values())) for topic, partitions in found.items()]
 
 
-def refused(partition: Replica, error: SeglogError) -> PartitionAnswer:
+def refused(partition: Replica, error: SeglogError | OSError) -> PartitionAnswer:
     """The answer for a batch that the log refused."""
     number = partition.topic_partition.partition
     log_start = NO_OFFSET if isinstance(error, _UNTOLD) else partition.log.log_start_offset
     found = error.records if isinstance(error, AppendError) else ()
+    code = code_of(error)
     if not found:
-        return PartitionAnswer(number, error.code, log_start_offset=log_start, error_message=str(error))
+        return PartitionAnswer(number, code, log_start_offset=log_start, error_message=str(error))
     name = str(partition.topic_partition)
     records = [RecordError(index, why.replace(AppendError.PARTITION, name)) for index, why in found]
     return PartitionAnswer(
         number,
-        error.code,
+        code,
         log_start_offset=log_start,
         record_errors=records,
         error_message=_summary(error, records),
     )
 
 
-def _summary(error: SeglogError, records: Sequence[RecordError]) -> str:
+def _summary(error: SeglogError | OSError, records: Sequence[RecordError]) -> str:
     if isinstance(error, InvalidTimestampError):
         return "One or more records have been rejected due to invalid timestamp"
     shown = ", ".join(f"RecordError(batchIndex={record}, message='{why}')" for record, why in records[:_NAMED])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.protocol.messages import Message
+
+_log: Final = logging.getLogger("seglog.broker")
 
 
 class RequestContext(NamedTuple):
@@ -38,8 +41,20 @@ class ApiError(SeglogError):
         self.message = message
 
 
-def failure(error: SeglogError) -> dict[str, Any]:
+FAILURES: Final = (SeglogError, OSError)
+"""The errors that one item of a request gets, while the others are answered."""
+
+
+def code_of(error: SeglogError | OSError) -> ErrorCode:
+    """The code of an item that ``error`` refused. The only files that handlers read and write are those of logs, so an
+    OSError is a storage error, as an IOException is in Kafka."""
+    if isinstance(error, SeglogError):
+        return error.code
+    _log.error("a request failed on a file: %s", error)
+    return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def failure(error: SeglogError | OSError) -> dict[str, Any]:
     """``error_code`` and ``error_message`` of an item that ``error`` refused."""
-    if isinstance(error, ApiError):
-        return {"error_code": int(error.code), "error_message": error.message}
-    return {"error_code": error.code, "error_message": str(error)}
+    message = error.message if isinstance(error, ApiError) else str(error)
+    return {"error_code": int(code_of(error)), "error_message": message}

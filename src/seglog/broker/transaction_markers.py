@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from seglog.broker.requests import FAILURES, code_of
 from seglog.broker.topics import Topics
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.transactions.markers import MarkerRequest, Results, TransactionMarker
 from seglog.core.clock import Clock
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import SeglogError
 from seglog.core.types import TopicPartition
 from seglog.records.record import end_txn_marker
 from seglog.replication.replica import Replica
@@ -66,8 +66,8 @@ class MarkerAppends:
         )
         try:
             appended = replica.append(batch, Origin.COORDINATOR, needs_all=True, transaction_version=marker.version)
-        except SeglogError as error:
-            return ErrorCode(error.code)
+        except FAILURES as error:
+            return code_of(error)
         return replica, replica.leader_epoch, appended.last_offset + 1
 
 

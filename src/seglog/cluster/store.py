@@ -36,7 +36,13 @@ WatchCallback = Callable[[frozenset[str] | None], None]
 
 
 class StoreError(SeglogError):
-    """The store refused or failed."""
+    """The store refused or failed.
+
+    Clients get the code with which Kafka's brokers answer if their controller cannot be reached, and retry.
+    """
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable: ClassVar[bool] = True
 
 
 class CommitConflictError(StoreError):
@@ -65,9 +71,6 @@ class StoreClosedError(StoreError):
 
 class StoreFailedError(StoreError):
     """The store's disk or connection fails. Nothing was changed; the call may be retried."""
-
-    code = ErrorCode.UNKNOWN_SERVER_ERROR
-    retriable: ClassVar[bool] = True
 
 
 class NoSuchStoreError(StoreFailedError):

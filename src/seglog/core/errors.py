@@ -165,6 +165,8 @@ class OffsetOutOfRangeError(SeglogError):
 class InvalidReadError(SeglogError, ValueError):
     """A read with an invalid start or isolation level."""
 
+    code = ErrorCode.INVALID_REQUEST
+
 
 class DataLossError(OffsetOutOfRangeError):
     """Records that a query should read are gone. ``failOnDataLoss=false`` continues without them."""
@@ -218,7 +220,13 @@ class InvalidConfigError(SeglogError, ValueError):
 
 
 class LogClosedError(SeglogError):
-    """The log or its directory was closed, or its partition deleted."""
+    """The log or its directory was closed, or its partition deleted.
+
+    Clients refresh their metadata, which says whether there is such a partition, and retry.
+    """
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    retriable = True
 
 
 class LogDirOfflineError(SeglogError):
@@ -249,9 +257,13 @@ class TooManyFilesError(SeglogError):
 class LogDirInUseError(SeglogError):
     """Another process, seglog or a Kafka broker, has the directory open."""
 
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
 
 class InvalidLogDirError(SeglogError):
     """The directory may not be opened as a log directory; the message says why."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class DamagedPartitionError(SeglogError):

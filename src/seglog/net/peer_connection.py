@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple, Self, cast
 
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.core.ground import Dial, connect
 from seglog.protocol.apis import APIS, ApiKey
@@ -34,6 +35,7 @@ _MAX_CORRELATION: Final = 0x7FFFFFFF
 class PeerConnectionLostError(SeglogError):
     """The connection to another broker has ended. Whether the request took effect is unknown."""
 
+    code = ErrorCode.NETWORK_EXCEPTION
     retriable = True
 
 

@@ -21,14 +21,14 @@ from seglog.broker.apis.config_rules import (
 from seglog.broker.configuration import DEFAULT, Configuration
 from seglog.broker.group_configs import GroupConfigs
 from seglog.broker.identity import Identity
-from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
+from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topic_validation import check_topic_name
 from seglog.broker.topics import Topics
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import InvalidConfigError, SeglogError
+from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import Names, unknown
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -97,7 +97,7 @@ class ConfigApis:
             }
             try:
                 found = self._describe(resource)
-            except SeglogError as error:
+            except FAILURES as error:
                 result.update(failure(error))
             else:
                 if not request.include_synonyms:
@@ -184,7 +184,7 @@ class ConfigApis:
                 if times[key] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 await self._alter(kind, name, changes(resource), replace=replace, validate_only=request.validate_only)
-            except SeglogError as error:
+            except FAILURES as error:
                 responses[key].update(failure(error))
         return {"responses": list(responses.values())}
 

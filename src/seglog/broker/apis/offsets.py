@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from seglog.broker.offload import SLICE, Offload, slices
-from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
+from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, code_of
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import INTERNAL, Topics
 from seglog.core.error_codes import ErrorCode
@@ -34,7 +34,8 @@ _SINCE: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 """Special timestamps, and the version of ListOffsets that introduced each."""
-_Found = FoundOffset | SeglogError | None
+_Failure = SeglogError | OSError
+_Found = FoundOffset | _Failure | None
 _NONE: Final = FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
@@ -134,8 +135,8 @@ class OffsetApis:
             at, offset, epoch = _find(
                 partition, wanted.timestamp, isolation_level, found.get((number, wanted.timestamp))
             )
-        except SeglogError as error:
-            code = failure(error)["error_code"]
+        except FAILURES as error:
+            code = int(code_of(error))
             if code == ErrorCode.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_SINCE:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
             return {"partition_index": number, "error_code": code}
@@ -155,8 +156,8 @@ class OffsetApis:
         try:
             partition = self._leader(topic, wanted.partition, wanted.current_leader_epoch)
             end = partition.end_offset_for(wanted.leader_epoch)
-        except SeglogError as error:
-            return {"partition": wanted.partition, "error_code": failure(error)["error_code"]}
+        except FAILURES as error:
+            return {"partition": wanted.partition, "error_code": int(code_of(error))}
         return {"partition": wanted.partition, "leader_epoch": end.epoch, "end_offset": end.end_offset}
 
     # DeleteRecords
@@ -179,7 +180,7 @@ class OffsetApis:
             ]
         }
 
-    async def _delete_before(self, topic: str, wanted: Message) -> tuple[Replica, int] | SeglogError:
+    async def _delete_before(self, topic: str, wanted: Message) -> tuple[Replica, int] | _Failure:
         """The partition and its new log start offset."""
         try:
             if topic in INTERNAL:
@@ -190,16 +191,16 @@ class OffsetApis:
                 raise ApiError(ErrorCode.POLICY_VIOLATION)
             directory = self._topics.directory_of(partition)
             return partition, await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
-        except SeglogError as error:
+        except FAILURES as error:
             return error
 
-    async def _deleted(self, number: int, begun: tuple[Replica, int] | SeglogError, deadline: float) -> dict[str, Any]:
+    async def _deleted(self, number: int, begun: tuple[Replica, int] | _Failure, deadline: float) -> dict[str, Any]:
         try:
-            if isinstance(begun, SeglogError):
+            if isinstance(begun, FAILURES):
                 raise begun
             low_watermark = await self._low_watermark(*begun, deadline)
-        except SeglogError as error:
-            code = failure(error)["error_code"]
+        except FAILURES as error:
+            code = int(code_of(error))
             return {"partition_index": number, "low_watermark": -1, "error_code": code}
         code = ErrorCode.NONE if low_watermark >= begun[1] else ErrorCode.REQUEST_TIMED_OUT
         return {"partition_index": number, "low_watermark": low_watermark, "error_code": code}
@@ -227,7 +228,7 @@ def _look_up(log: Log, timestamp: int) -> _Found:
     """May run in any thread: reads take no lock."""
     try:
         return log.offset_for_timestamp(timestamp)
-    except SeglogError as error:
+    except FAILURES as error:
         return error
 
 
@@ -249,7 +250,7 @@ def _find(partition: Replica, timestamp: int, isolation_level: int | None, found
         assert first is not None
         # An empty log knows of no epoch yet: what is written next is of this one.
         return first if first.leader_epoch >= 0 else first._replace(leader_epoch=partition.leader_epoch)
-    if isinstance(found, SeglogError):
+    if isinstance(found, FAILURES):
         raise found
     if found is not None and found.offset < end:
         return found
