@@ -17,7 +17,6 @@ from tests.broker.group_client import versions
 from tests.broker.python_clients import aiokafka, kafka
 from tests.broker.transactional_producer import (
     ABORTABLE,
-    COORDINATOR_FENCED,
     FENCED,
     INVALID_EPOCH,
     INVALID_STATE,
@@ -344,39 +343,17 @@ def test_transactions_are_listed_and_described(wire: Wire, topic: str, version: 
     producer.end()
 
 
-def test_an_administrator_ends_a_hanging_transaction(wire: Wire, topic: str) -> None:
-    """KIP-664: a marker by hand."""
+def test_an_id_without_a_transaction_is_older_than_any_duration(wire: Wire, topic: str) -> None:
+    """Kafka counts its age from a start of -1."""
+    idle = f"{topic}-idle"
+    TransactionalProducer(wire, idle)
     producer = TransactionalProducer(wire, topic)
     assert producer.send(topic, b"a") == 0
-    marker = {
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.epoch,
-        "transaction_result": False,
-        "topics": [{"name": topic, "partition_indexes": [0, 9]}],
-        "coordinator_epoch": -1,
-        "transaction_version": 0,
-    }
-    (answer,) = wire.ask(ApiKey.WRITE_TXN_MARKERS, markers=[{**marker, "coordinator_epoch": 0}]).markers
-    assert [one.error_code for one in answer.topics[0].partitions] == [0, UNKNOWN_TOPIC]
-    assert stable_end(wire, topic) == 2
-
-
-def test_a_marker_of_a_coordinator_that_was_replaced_is_refused(wire: Wire, topic: str) -> None:
-    producer = TransactionalProducer(wire, topic, 0)
-
-    def mark(coordinator_epoch: int) -> int:
-        marker = {
-            "producer_id": producer.producer_id,
-            "producer_epoch": producer.epoch,
-            "transaction_result": False,
-            "topics": [{"name": topic, "partition_indexes": [0]}],
-            "coordinator_epoch": coordinator_epoch,
-            "transaction_version": 0,
-        }
-        (answer,) = wire.ask(ApiKey.WRITE_TXN_MARKERS, markers=[marker]).markers
-        return int(answer.topics[0].partitions[0].error_code)
-
-    assert [mark(epoch) for epoch in (7, 7, 6, 8)] == [0, 0, COORDINATOR_FENCED, 0]
+    listed = wire.ask(ApiKey.LIST_TRANSACTIONS, state_filters=[], producer_id_filters=[], duration_filter=3_600_000)
+    ids = [one.transactional_id for one in listed.transaction_states]
+    assert idle in ids
+    assert topic not in ids
+    producer.end()
 
 
 def test_a_transaction_ends_where_its_topic_was_deleted(wire: Wire, topic: str, version: int) -> None:

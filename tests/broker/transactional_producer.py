@@ -120,5 +120,5 @@ def fetch(wire: Wire, topic: str, *, committed: bool = True, partition: int = 0)
     return answer.responses[0].partitions[0]
 
 
-def stable_end(wire: Wire, topic: str) -> int:
-    return int(fetch(wire, topic).last_stable_offset)
+def stable_end(wire: Wire, topic: str, partition: int = 0) -> int:
+    return int(fetch(wire, topic, partition=partition).last_stable_offset)

@@ -57,6 +57,7 @@ def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
                 directories=(f"disk-of-{party.node}",),
                 reports=True,
                 features=SUPPORTED,
+                proof=party.membership.proof,
             )
             assert party.kept[-1] == me.epoch  # it was on the disk before anybody knew of it
             await party.membership.leave()

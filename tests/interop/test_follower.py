@@ -186,6 +186,7 @@ def test_aborted_transactions(kafka: KafkaNode, topic: Topic) -> None:
 
 class _Me(NamedTuple):
     me: Member | None
+    proof: str = ""
 
 
 def test_follower_copies_kafkas_log_over_a_diverged_or_trimmed_one(

@@ -220,8 +220,8 @@ class VirtualCluster:
         self.until(task.done, seconds)
         return task.result()
 
-    def ask(self, broker: VirtualBroker, key: int, version: int, body: bytes) -> memoryview:
-        """The body of the broker's answer to a client."""
+    def ask(self, broker: VirtualBroker, key: int, version: int, body: bytes, *, proof: str = "") -> memoryview:
+        """The body of the broker's answer to a client, or to a broker with this ``proof``."""
 
         async def asked() -> memoryview:
             link = await PeerConnection.open(
@@ -230,6 +230,7 @@ class VirtualCluster:
                 client_id=CLIENT,
                 timeout=_PATIENCE,
                 largest=1 << 24,
+                proof=proof,
                 dial=self.network.dial(self.loop),
             )
             return await link.ask(key, version, body, timeout=_PATIENCE)

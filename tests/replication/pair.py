@@ -96,7 +96,9 @@ class Pair(VirtualCluster):
         member = self.follower.me
         assert member is not None
         head = RequestHead(0, 1, 1 << 20, 0, 0, *member)
-        self.ask(self.leader, ApiKey.FETCH, replica_fetch.VERSION, replica_fetch.write_request(head, {}, {}))
+        body = replica_fetch.write_request(head, {}, {})
+        proof = self.follower.running.membership.proof
+        self.ask(self.leader, ApiKey.FETCH, replica_fetch.VERSION, body, proof=proof)
 
 
 def _is_caught_up(leader: Replica, follower: Replica) -> bool:

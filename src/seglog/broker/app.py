@@ -38,6 +38,7 @@ from seglog.broker.group_configs import GroupConfigs
 from seglog.broker.health import StoreStatus
 from seglog.broker.identity import Identity
 from seglog.broker.internal_topics import InternalTopic
+from seglog.broker.marker_permission import MarkerPermission
 from seglog.broker.offload import Offload
 from seglog.broker.owner_requests import OwnerRequests, OwnerSocket, listen_for_owner
 from seglog.broker.produce import Produce
@@ -378,9 +379,9 @@ class Node:
             config=settings.topic_config(),
         )
         node_id = self.identity.node_id
-        peers = None if self.is_alone else self._make_peer_requests()
+        requests = None if self.is_alone else self._make_peer_requests()
         self._marker_appends = MarkerAppends(self.topics, self.groups, self._ground.clock)
-        write = routed(self._marker_appends, node_id, None if peers is None else peers.write_markers)
+        write = routed(self._marker_appends, node_id, None if requests is None else requests.write_markers)
         markers = MarkerWriter(self.topics.leader, write)
         self._tasks.at_stop(markers.close)
         self.transactions = TransactionCoordinator(
@@ -394,8 +395,15 @@ class Node:
         self._verifier = TransactionVerifier(
             self.transactions,
             node_id,
-            None if peers is None else peers.add_partitions,
+            None if requests is None else requests.add_partitions,
             is_enabled=lambda: self.configuration.current.transaction_partition_verification_enable,
+        )
+        peers = self.peers
+        self._marker_permission = MarkerPermission(
+            self.transactions,
+            peers.is_broker if peers is not None else lambda _: False,
+            lambda: self.view.brokers.keys() - {node_id},
+            None if requests is None else requests.open_transactions,
         )
         self._tasks.begin("transactions", self.transactions.run())
 
@@ -403,7 +411,9 @@ class Node:
         from seglog.broker.peer_requests import PeerRequests
 
         listener = self.configuration.current.inter_broker_listener
-        peers = PeerRequests(self.identity.node_id, lambda: self.view.brokers, listener, ground=self._ground)
+        peers = PeerRequests(
+            self.identity.node_id, lambda: self.view.brokers, listener, self.membership.proof, ground=self._ground
+        )
         self._tasks.at_stop(peers.close)
         return peers
 
@@ -461,7 +471,15 @@ class Node:
             GroupApis(self.groups, self.transactions, self.identity),
             ConsumerGroupApis(self.groups, lambda: self.view.features.level(GROUP_VERSION)),
             GroupOffsetApis(self.groups, topics, self._verifier),
-            TransactionApis(self.transactions, self.groups, topics, ids, self._marker_appends, self._ground.clock),
+            TransactionApis(
+                self.transactions,
+                self.groups,
+                topics,
+                ids,
+                self._marker_appends,
+                self._marker_permission,
+                self._ground.clock,
+            ),
             FeatureApis(self.store, self.view, self.identity),
             UnsupportedApis(self._refused),
         )

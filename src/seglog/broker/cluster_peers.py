@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from hmac import compare_digest
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.identity import Identity
+from seglog.broker.requests import RequestContext
 from seglog.broker.topics import Topics
 from seglog.cluster.model import BrokerRegistration
 from seglog.core.error_codes import ErrorCode
@@ -22,8 +24,8 @@ NO_REPLICA: Final = -1
 
 
 class ClusterPeers(NamedTuple):
-    """``fetch`` answers followers. ``brokers`` are the registered ones. Only the brokers' own ``listener`` accepts
-    requests that claim to come from a broker (CVE-2018-1288)."""
+    """``fetch`` answers followers. ``brokers`` are the registered ones. Requests that only brokers may send must come
+    by their own ``listener``, with the proof of a registered one (CVE-2018-1288)."""
 
     fetch: FollowerFetch
     hints: LeaderHints
@@ -31,10 +33,26 @@ class ClusterPeers(NamedTuple):
     listener: str
     rack_aware: bool
 
-    def follower(self, frame: memoryview, body: int, listener: str) -> FetchAnswer | Awaitable[FetchAnswer] | None:
-        """The answer to a Fetch of version 17 that comes from a broker by the brokers' listener; else None."""
+    def follower(
+        self, frame: memoryview, body: int, context: RequestContext
+    ) -> FetchAnswer | Awaitable[FetchAnswer] | None:
+        """The answer to a Fetch of version 17 that comes from a broker; else None."""
         asked = replica_fetch.read_request(frame, body)
-        return None if asked is None or listener != self.listener else self.fetch(asked)
+        return None if asked is None or not self.is_broker(context, asked.head.replica_id) else self.fetch(asked)
+
+    def is_broker(self, context: RequestContext, node_id: int | None = None) -> bool:
+        """Whether a registered broker, the one of ``node_id`` if given, sent the request.
+
+        While a broker of an older seglog is registered, which has no proof, the listener alone decides.
+        """
+        if context.listener != self.listener:
+            return False
+        brokers = self.brokers()
+        if context.proof:
+            asked = brokers.values() if node_id is None else [brokers[node_id]] if node_id in brokers else ()
+            if any(compare_digest(one.proof, context.proof) for one in asked if one.proof):
+                return True
+        return not all(one.proof for one in brokers.values())
 
     def preferred(self, partition: Replica, rack: str, offset: int) -> int:
         """The replica in the consumer's rack that has ``offset`` and the highest end; `NO_REPLICA` if the consumer

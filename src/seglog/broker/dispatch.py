@@ -92,13 +92,13 @@ class Dispatch:
     def _answer(
         self, connection: ClientConnection, frame: memoryview, header: RequestHeader
     ) -> Reply | Awaitable[Reply]:
-        key, version, correlation_id, client_id, body = header
+        key, version, correlation_id, client_id, body, proof = header
         api = APIS[key]
         if not api.served <= version <= api.high:
             return _unsupported(header)
         if key == _API_VERSIONS:
             return _framed_body(header, api_versions(version, frame, body, self._features()))
-        context = _new(RequestContext, (key, version, client_id or "", connection.peer, connection.listener))
+        context = _new(RequestContext, (key, version, client_id or "", connection.peer, connection.listener, proof))
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)
             if isinstance(answer, bytes):

@@ -45,7 +45,7 @@ _ZERO: Final = UUID(int=0)
 
 
 class NotABrokerError(SeglogError):
-    """A client claims to be a broker on a listener for clients."""
+    """A client claims to be a broker on a listener for clients, or without the proof of a registered broker."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -105,7 +105,7 @@ class Fetch:
         """The response's body, or a wait for it."""
         peers = self._neighbours
         if peers is not None and context.version == FOLLOWER_VERSION:
-            answer = peers.follower(frame, body, context.listener)
+            answer = peers.follower(frame, body, context)
             if answer is not None:
                 return answer
         return self._start(_parse(context.version, frame, body), context)

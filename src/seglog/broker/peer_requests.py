@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from seglog.cluster.model import BrokerRegistration
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.transactions.markers import MarkerRequest, Results
 from seglog.core.addresses import parse_host_port
 from seglog.core.error_codes import ErrorCode
@@ -26,14 +27,22 @@ _LARGEST: Final = 16 << 20
 
 
 class PeerRequests:
-    """``brokers`` are those of the cluster; ``listener`` is the one by which brokers reach each other."""
+    """``brokers`` are those of the cluster; ``listener`` is the one by which brokers reach each other, and ``proof``
+    tells them who asks."""
 
     def __init__(
-        self, node_id: int, brokers: Callable[[], Mapping[int, BrokerRegistration]], listener: str, *, ground: Ground
+        self,
+        node_id: int,
+        brokers: Callable[[], Mapping[int, BrokerRegistration]],
+        listener: str,
+        proof: str,
+        *,
+        ground: Ground,
     ) -> None:
         self._name = f"broker-{node_id}-transactions"
         self._brokers = brokers
         self._listener = listener
+        self._proof = proof
         self._dial = ground.dial
         self._links: dict[int, asyncio.Task[PeerConnection]] = {}
 
@@ -78,6 +87,31 @@ class PeerRequests:
             for one in topic.results_by_partition
         }
 
+    async def open_transactions(
+        self, broker: int, producer_ids: Collection[int]
+    ) -> Mapping[int, Collection[TopicPartition]]:
+        """The partitions of the open transactions of these producers that the broker coordinates. `CoordinatorError` if
+        it cannot tell."""
+        try:
+            listed = await self._ask(broker, ApiKey.LIST_TRANSACTIONS, {"producer_id_filters": list(producer_ids)})
+            code, states = listed.error_code, listed.transaction_states
+            if not code and states:
+                ids = [one.transactional_id for one in states]
+                described = await self._ask(broker, ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": ids})
+                states = described.transaction_states
+                code = max([one.error_code for one in states])
+        except (SeglogError, OSError) as error:
+            reason = f"broker {broker} does not tell its transactions: {error}"
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason) from error
+        if code:
+            raise CoordinatorError(ErrorCode(code), f"broker {broker} does not tell its transactions")
+        return {
+            one.producer_id: [
+                TopicPartition(topic.topic, number) for topic in one.topics for number in topic.partitions
+            ]
+            for one in states
+        }
+
     async def _ask(self, broker: int, key: ApiKey, request: Mapping[str, Any]) -> Message:
         version = APIS[key].high
         link = await self._link(broker)
@@ -107,6 +141,7 @@ class PeerRequests:
             client_id=self._name,
             timeout=_TIMEOUT_SECONDS,
             largest=_LARGEST,
+            proof=self._proof,
             dial=self._dial,
         )
 

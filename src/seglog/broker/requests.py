@@ -14,13 +14,15 @@ _log: Final = logging.getLogger("seglog.broker")
 
 
 class RequestContext(NamedTuple):
-    """Who sent a request, and how. Authorization and quotas will need no more than this."""
+    """Who sent a request, and how. Authorization and quotas will need no more than this. ``proof`` is what a broker
+    sends (`seglog.protocol.framing.PROOF_TAG`), not yet compared with anything."""
 
     key: int
     version: int
     client_id: str
     client_host: str
     listener: str
+    proof: str = ""
 
 
 Answer = Mapping[str, Any]

@@ -125,6 +125,7 @@ TRANSACTIONS_COMMANDS: Final[Mapping[str, Command]] = {
     "describe-producers": Command("cluster.transactions", "Show the producers of a partition.", "describe_producers"),
     "find-hanging": Command("cluster.transactions", "Find transactions that nothing will end.", "find_hanging"),
     "abort": Command("cluster.transactions", "End a hanging transaction in a partition.", "abort_transaction"),
+    "force-terminate": Command("cluster.transactions", "Abort a transaction everywhere.", "force_terminate"),
 }
 
 GROUPS: Final[Mapping[str, CommandGroup]] = {

@@ -8,12 +8,25 @@ from typing import Final, NamedTuple
 from seglog.client.cluster import ClusterAdmin
 from seglog.client.cluster_connections import TRANSACTION
 from seglog.client.connection import check_answer
+from seglog.client.retries import Retries
 from seglog.cluster.reassignment_plan import Place
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
 
 _OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 _NO_START: Final = -1
+_NONE: Final = -1
+_FENCE_TIMEOUT_MS: Final = 1
+"""The transaction timeout with which Kafka's clients fence a producer: nothing is to be written with the new epoch."""
+_NOT_YET: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 
 
 class TransactionListing(NamedTuple):
@@ -151,8 +164,17 @@ class TransactionAdmin(ClusterAdmin):
         return is_same and producer.place in found.partitions
 
     def abort(self, producer: ActiveProducer) -> None:
-        """Write the marker that ends the producer's transaction in this partition."""
+        """Write the marker that ends the producer's hanging transaction in this partition. A transaction that a
+        coordinator knows is refused: the marker would end it in this partition only."""
         topic, number = producer.place
+        ids = {one.producer_id: one.transactional_id for one in self.list_transactions()}
+        transactional_id = ids.get(producer.producer_id)
+        if transactional_id is not None and self._is_coordinated(producer, transactional_id):
+            raise RequestFailedError(
+                f"topic {topic}, partition {number}: the transaction does not hang: transactional id "
+                f"{transactional_id} has it open, and its coordinator will end it. Nothing was written. "
+                f"seglog transactions force-terminate {transactional_id} aborts it in all of its partitions"
+            )
         leaders = {one.place: one.leader for one in self._partitions([topic])}
         leader = leaders.get(producer.place)
         if leader is None:
@@ -168,6 +190,26 @@ class TransactionAdmin(ClusterAdmin):
         answer = self._at(self._address(leader)).ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]})
         for found in answer.markers[0].topics[0].partitions:
             check_answer(found.error_code, f"topic {topic}, partition {number}")
+
+    def force_terminate(self, transactional_id: str) -> TransactionDescription:
+        """Abort the open transaction of an id in all of its partitions, and fence its producer, as Kafka's
+        ``Admin.forceTerminateTransaction``: InitProducerId. Return the transaction as it was before."""
+        before = self.describe_transaction(transactional_id)
+        request = {
+            "transactional_id": transactional_id,
+            "transaction_timeout": _FENCE_TIMEOUT_MS,
+            "producer_id": _NONE,
+            "producer_epoch": _NONE,
+        }
+        retries = Retries(self._cluster.config, self._cluster.config.timeout)
+        while True:
+            coordinator = self._cluster.coordinator(TRANSACTION, transactional_id)
+            answer = self._at(coordinator.address).ask(ApiKey.INIT_PRODUCER_ID, request)
+            if answer.error_code not in _NOT_YET:
+                break
+            retries.wait(f"the transaction of {transactional_id} is still being aborted", is_busy=True)
+        check_answer(answer.error_code, f"transactional id {transactional_id}")
+        return before
 
     def all_places(self, topics: Collection[str] | None, broker: int | None) -> list[Place]:
         """The partitions of topics, or of all, that have a leader; only those that ``broker`` leads."""

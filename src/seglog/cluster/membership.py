@@ -56,6 +56,9 @@ _MOST_SECONDS: Final = 2.0
 _log: Final = logging.getLogger("seglog.cluster")
 
 
+_PROOF_BITS: Final = 128
+
+
 class NodeIdTakenError(StoreError):
     """Another broker is registered with this node id."""
 
@@ -127,8 +130,11 @@ class Membership:
             directories=registration.directories,
             reports=True,
             features=registration.features,
+            proof=f"{ground.rng.getrandbits(_PROOF_BITS):0{_PROOF_BITS // 4}x}",
         )
         """The registration that the store should have; its epochs are those of the last registration."""
+        self.proof = self._wanted.proof
+        """`BrokerRegistration.proof` of this broker."""
         self._is_written = True
         self._is_relied_on = False
         """The listener was told `confirmed`, and not `resigned` since."""

@@ -158,6 +158,9 @@ class BrokerRegistration:
     """Whether it reports `Evidence`; an older seglog does not."""
     features: Mapping[str, VersionRange] = field(default_factory=dict)
     """The features that it supports (KIP-584); an older seglog names none."""
+    proof: str = ""
+    """Sent with its requests to other brokers, which thereby know that a registered broker asks: only brokers read the
+    metadata store. Each run of a broker has another one; an older seglog has none."""
 
     def has_kept(self, member: Member) -> bool:
         """Whether a replica of this broker that had everything as ``member`` still has it."""

@@ -311,7 +311,7 @@ class _Exchange:
         return self._body
 
     def request(self, connection: int) -> Request:
-        key, version, correlation_id, client_id, _ = self.header
+        key, version, correlation_id, client_id = self.header[:4]
         names: Names = names_in(key, request_class(key, version), as_mapping(self.body), self._topic_names)
         return Request(name_of(key), version, client_id or "", connection, correlation_id, *names, self.body)
 

@@ -19,6 +19,7 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.core.ground import Dial, connect
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.framing import header_tags
 from seglog.protocol.wire import WireReader
 
 __all__ = ["PeerConnection", "PeerConnectionLostError"]
@@ -48,11 +49,13 @@ class _PendingRequest(NamedTuple):
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    def __init__(self, peer: str, *, client_id: str, largest: int) -> None:
-        """For `open`. ``largest`` is the most bytes of a response."""
+    def __init__(self, peer: str, *, client_id: str, largest: int, proof: str) -> None:
+        """For `open`. ``largest`` is the most bytes of a response; ``proof`` goes into each request
+        (`seglog.protocol.framing.PROOF_TAG`)."""
         self.peer = peer
         raw = client_id.encode()
         self._client_id = len(raw).to_bytes(2, "big") + raw
+        self._tags = header_tags(proof)
         self._largest = largest
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -66,10 +69,18 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str, timeout: float, largest: int, dial: Dial = connect
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout: float,
+        largest: int,
+        proof: str = "",
+        dial: Dial = connect,
     ) -> Self:
         """Connect within ``timeout`` seconds. OSError, including TimeoutError."""
-        link = cls(f"{host}:{port}", client_id=client_id, largest=largest)
+        link = cls(f"{host}:{port}", client_id=client_id, largest=largest, proof=proof)
         try:
             async with asyncio.timeout(timeout):
                 await dial(link, host, port)
@@ -105,7 +116,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             return answer
         correlation_id = self._correlation_id = (self._correlation_id + 1) & _MAX_CORRELATION
         is_flexible = version >= APIS[key].flexible
-        parts = [self._client_id, b"\0" if is_flexible else b"", *([body] if isinstance(body, bytes) else body)]
+        parts = [self._client_id, self._tags if is_flexible else b"", *([body] if isinstance(body, bytes) else body)]
         size = _HEADER.size - _SIZE.size + sum(map(len, parts))
         self._transport.write(b"".join((_HEADER.pack(size, key, version, correlation_id), *parts)))
         # ApiVersions is answered with the old header in all versions (KIP-511).

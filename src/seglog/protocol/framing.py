@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.wire import WireReader
+from seglog.protocol.wire import WireReader, uvarint
 
 SIZE: Final = Struct(">i")
 _HEADER: Final = Struct(">hhi")
@@ -16,6 +16,9 @@ _LENGTH: Final = Struct(">h")
 _CLIENT_ID: Final = _HEADER.size + _LENGTH.size
 """The position of the client id."""
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+PROOF_TAG: Final = 24_161
+"""A tagged field of request headers: the `BrokerRegistration.proof` of a broker that sends the request. Kafka has no
+such field, and ignores it as it ignores all that it does not know."""
 _new: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes."""
 _ANSWER: Final = Struct(">ii")
@@ -23,13 +26,14 @@ _ANSWER_FLEXIBLE: Final = Struct(">iib")
 
 
 class RequestHeader(NamedTuple):
-    """``body`` is the position of the request's body. ``client_id`` may be None."""
+    """``body`` is the position of the request's body. ``client_id`` may be None. ``proof``: see `PROOF_TAG`."""
 
     key: int
     version: int
     correlation_id: int
     client_id: str | None
     body: int
+    proof: str = ""
 
 
 def read_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
@@ -51,9 +55,10 @@ def read_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
     if length < -1 or position > len(frame):
         raise InvalidRequestError(f"a client id of {length} bytes where {len(frame) - _CLIENT_ID} are left")
     client_id = None if length < 0 else _client_id(bytes(frame[_CLIENT_ID:position]))
+    proof = ""
     if version >= api.flexible:
-        position = _skip_tags(frame, position)
-    return _new(RequestHeader, (key, version, correlation_id, client_id, position))
+        position, proof = _read_tags(frame, position)
+    return _new(RequestHeader, (key, version, correlation_id, client_id, position, proof))
 
 
 @lru_cache(maxsize=256)
@@ -64,12 +69,30 @@ def _client_id(raw: bytes) -> str:
         raise InvalidRequestError("the client id is not UTF-8") from error
 
 
-def _skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
+def _read_tags(frame: bytes | bytearray | memoryview, position: int) -> tuple[int, str]:
+    """The position after the tagged fields, and the proof if there is one."""
     if position < len(frame) and not frame[position]:
-        return position + 1  # there are none
+        return position + 1, ""  # there are none
     reader = WireReader(frame, position)
-    reader.skip_tags()
-    return reader.position
+    proof = ""
+    for _ in range(reader.tags()):
+        tag, value = reader.uvarint(), reader.take(reader.uvarint())
+        if tag == PROOF_TAG:
+            proof = value.decode("ascii", "replace")
+    return reader.position, proof
+
+
+def header_tags(proof: str) -> bytes:
+    """The tagged fields of a request's header.
+
+    >>> header_tags("")
+    b'\\x00'
+    >>> header_tags("7f").hex()
+    '01e1bc01023766'
+    """
+    if not proof:
+        return b"\0"
+    return b"\1" + uvarint(PROOF_TAG) + uvarint(len(proof)) + proof.encode("ascii")
 
 
 def frame_response(key: int, version: int, correlation_id: int, body_size: int) -> bytes:

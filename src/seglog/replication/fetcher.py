@@ -62,6 +62,8 @@ class CurrentMember(Protocol):
 
     @property
     def me(self) -> Member | None: ...
+    @property
+    def proof(self) -> str: ...
 
 
 class FetcherConfig(NamedTuple):
@@ -280,7 +282,13 @@ class Fetcher:
         largest = config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + _HEADS_BYTES
         name = f"broker-{me.node_id}-fetcher" if (me := self._membership.me) is not None else "fetcher"
         self._link = await PeerConnection.open(
-            host, port, client_id=name, timeout=seconds, largest=largest, dial=self._dial
+            host,
+            port,
+            client_id=name,
+            timeout=seconds,
+            largest=largest,
+            proof=self._membership.proof,
+            dial=self._dial,
         )
         return self._link
 

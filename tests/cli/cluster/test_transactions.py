@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.broker.broker_thread import RunningNode
-from tests.cli.run import Run
+from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.transactional_producer import TransactionalProducer, stable_end
+from tests.cli.run import Run, run_here
 
 SECONDS = 60
 
@@ -60,14 +62,38 @@ def test_a_transaction_of_a_coordinator_does_not_hang(wire: Run, topic_name: str
 
 
 @pytest.mark.usefixtures("opened")
-def test_aborts_the_transaction_that_begins_at_an_offset(wire: Run, topic_name: str) -> None:
+def test_an_open_transaction_is_ended_everywhere_or_not_at_all(wire: Run, topic_name: str) -> None:
     place = ("--topic", topic_name, "--partition", "0")
     refused = wire("transactions", "abort", *place, "--start-offset", "7")
     assert refused.code == 2
     assert refused.err == f"seglog: topic {topic_name}, partition 0: no open transaction begins at offset 7\n"
-    assert wire("transactions", "abort", *place, "--start-offset", "0").code == 0
+    refused = wire("transactions", "abort", *place, "--start-offset", "0")
+    assert refused.code == 2
+    assert f"seglog transactions force-terminate {topic_name}" in refused.err
+    (found,) = wire("transactions", "describe-producers", *place, "--json").objects
+    assert found["transactionStartOffset"] == 0
+    ended = wire("transactions", "force-terminate", topic_name)
+    assert ended.text == f"the transaction of {topic_name} is ended in {topic_name}-0, and its producer is fenced\n"
     (found,) = wire("transactions", "describe-producers", *place, "--json").objects
     assert found["transactionStartOffset"] is None
+    again = wire("transactions", "force-terminate", topic_name)
+    assert again.text == f"{topic_name} had no open transaction; its producer is fenced\n"
+    unknown = wire("transactions", "force-terminate", f"{topic_name}-2")
+    assert unknown.err == f"seglog: transactional id {topic_name}-2: TRANSACTIONAL_ID_NOT_FOUND\n"
+
+
+def test_a_hanging_transaction_is_aborted(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    run = run_here(capfdbinary)
+    settings = {"transaction.partition.verification.enable": "false"}
+    with RunningNode(tmp_path, settings) as broker, Wire(broker.bootstrap) as asking:
+        asking.create_topic("t")
+        producer = TransactionalProducer(asking, "hangs", 0)
+        assert producer.produce("t", b"late") == 0
+        place = ("--topic", "t", "--partition", "0", "--start-offset", "0", "-b", broker.bootstrap)
+        ended = run("transactions", "abort", *place)
+        assert (ended.code, ended.err) == (0, "")
+        assert f"producer {producer.producer_id} from offset 0 on are aborted" in ended.text
+        assert stable_end(asking, "t") == 2
 
 
 def test_names_a_partition_that_is_not_there(wire: Run, topic_name: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from seglog.broker.apis.producers import ProducerIds
+from seglog.broker.marker_permission import MarkerPermission
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import INTERNAL, Topics
 from seglog.broker.transaction_markers import MarkerAppends
@@ -49,6 +50,7 @@ class TransactionApis:
         topics: Topics,
         ids: ProducerIds,
         markers: MarkerAppends,
+        permission: MarkerPermission,
         clock: Clock,
     ) -> None:
         self._coordinator = coordinator
@@ -56,6 +58,7 @@ class TransactionApis:
         self._topics = topics
         self._ids = ids
         self._markers = markers
+        self._permission = permission
         self._clock = clock
 
     def handlers(self) -> Mapping[int, ApiHandler]:
@@ -169,8 +172,8 @@ class TransactionApis:
 
     # Markers
 
-    async def write_markers(self, request: Message, _: RequestContext) -> Answer:
-        """Taken from coordinators, and from administrators that end a hanging transaction (KIP-664)."""
+    async def write_markers(self, request: Message, context: RequestContext) -> Answer:
+        """From coordinators, and from administrators that end a hanging transaction (KIP-664)."""
         asked = [
             MarkerRequest(
                 TransactionMarker(
@@ -184,7 +187,13 @@ class TransactionApis:
             )
             for one in request.markers
         ]
-        results = await self._markers.append(asked)
+        refused = await self._permission.refusals(asked, context)
+        allowed = [
+            MarkerRequest(one.marker, [partition for partition in one.partitions if partition not in codes])
+            for one, codes in zip(asked, refused, strict=True)
+        ]
+        appended = await self._markers.append(allowed)
+        results = [{**codes, **refusals} for codes, refusals in zip(appended, refused, strict=True)]
         return {
             "markers": [
                 {
@@ -265,7 +274,8 @@ class TransactionApis:
             return False
         if request.duration_filter < 0:
             return True
-        return transaction.start_ms >= 0 and self._clock.now_ms() - transaction.start_ms > request.duration_filter
+        # An id without a transaction began at -1, so it is listed, as in ``TransactionStateManager``.
+        return self._clock.now_ms() - transaction.start_ms > request.duration_filter
 
 
 def _producer(request: Message) -> ProducerIdAndEpoch:

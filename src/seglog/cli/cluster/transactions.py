@@ -173,17 +173,42 @@ def abort_transaction(
     ],
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> int:
-    """End a hanging transaction in one partition with an abort marker."""
+    """End a hanging transaction in one partition with an abort marker.
 
-    def ask(admin: TransactionAdmin) -> bool:
+    A transaction that a coordinator still has is not ended: see force-terminate.
+    """
+
+    def ask(admin: TransactionAdmin) -> ActiveProducer | None:
         for one in admin.producers([(topic, partition)]):
             if one.transaction_start == start_offset:
                 admin.abort(one)
-                return True
-        return False
+                return one
+        return None
 
-    if not _ask(where, ask):
+    aborted = _ask(where, ask)
+    if aborted is None:
         return fail(f"topic {topic}, partition {partition}: no open transaction begins at offset {start_offset}")
+    with Out() as out:
+        out.line(
+            f"topic {topic}, partition {partition}: the records of producer {aborted.producer_id} from offset "
+            f"{start_offset} on are aborted. Other partitions are not changed, and the producer is not fenced."
+        )
+    return FINE
+
+
+@with_options
+def force_terminate(
+    transactional_id: Annotated[str, typer.Argument(metavar="TRANSACTIONAL-ID", show_default=False)],
+    where: ClusterOptions = DEFAULT_CLUSTER,
+) -> int:
+    """Abort the open transaction of an id in all of its partitions, and fence its producer."""
+    found = _ask(where, lambda admin: admin.force_terminate(transactional_id))
+    with Out() as out:
+        if found.partitions:
+            names = ", ".join(f"{topic}-{number}" for topic, number in found.partitions)
+            out.line(f"the transaction of {transactional_id} is ended in {names}, and its producer is fenced")
+        else:
+            out.line(f"{transactional_id} had no open transaction; its producer is fenced")
     return FINE
 
 
