@@ -13,6 +13,7 @@ from typing import Any, Final
 from seglog.broker.fetch import Fetch
 from seglog.broker.offload import LARGE_FRAME, Offload, drop, no_collections
 from seglog.broker.produce import Produce
+from seglog.broker.request_slices import SLICED, answer_in_slices
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
@@ -126,13 +127,16 @@ class Dispatch:
         async with self._large:
             with no_collections:
                 request = await self._offload.run(lambda: read_request(key, version, frame, body))
-                answer = self._handlers[key](request, context)
-                if isinstance(answer, Awaitable) and key == _METADATA:
-                    answer = await answer
-                if not isinstance(answer, Awaitable):
-                    written = answer
+                if key in SLICED:
+                    answer = await answer_in_slices(self._handlers[key], request, context)
+                    return await self._offload.run(lambda: _written(header, answer))
+                found = self._handlers[key](request, context)
+                if isinstance(found, Awaitable) and key == _METADATA:
+                    found = await found
+                if not isinstance(found, Awaitable):
+                    written = found
                     return await self._offload.run(lambda: _written(header, written))
-        awaited = await answer
+        awaited = await found
         return await self._offload.run(lambda: _written(header, awaited))
 
     async def _written_later(self, header: RequestHeader, answer: Awaitable[Answer]) -> Reply:

@@ -11,13 +11,13 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from seglog.core.ground import Workers
 
 T = TypeVar("T")
-LARGE_FRAME: Final = 32 << 10
+LARGE_FRAME: Final = 4 << 10
 """A request of more bytes, other than Produce, is decoded, and its response encoded, in the thread."""
 SLICE: Final = 500
 """Topics or partitions of a request that are handled in one step of the loop."""
@@ -87,6 +87,14 @@ def drop(items: list[Any]) -> None:
     """Free many objects, in `Offload.run`: freeing all at once would hold up the loop."""
     while items:
         del items[-SLICE:]
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Each of ``items``; other connections have their turn after every `SLICE` of them."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % SLICE:
+            await asyncio.sleep(0)
 
 
 async def slices(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:

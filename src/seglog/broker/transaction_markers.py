@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from seglog.broker.offload import in_turns
 from seglog.broker.requests import FAILURES, code_of
 from seglog.broker.topics import Topics
 from seglog.coordinators.group_coordinator import GroupCoordinator
@@ -36,10 +37,17 @@ class MarkerAppends:
         """Per request the code of each partition, when all markers are committed or refused."""
         appended = [
             (marker, partition, self._append(marker, partition))
-            for marker, partitions in requests
-            for partition in partitions
+            async for marker, partition in in_turns(
+                (marker, partition) for marker, partitions in requests for partition in partitions
+            )
         ]
-        codes = iter(await asyncio.gather(*(self._settle(*one) for one in appended)))
+        refused = [one[2] if isinstance(one[2], ErrorCode) else None for one in appended]
+        settled = iter(
+            await asyncio.gather(
+                *(self._settle(*one) for one, code in zip(appended, refused, strict=True) if code is None)
+            )
+        )
+        codes = iter([next(settled) if code is None else code for code in refused])
         return [{partition: next(codes) for partition in partitions} for _, partitions in requests]
 
     async def _settle(

@@ -21,7 +21,7 @@ from seglog.protocol.wire import NUMBERS, WireReader
 Message = SimpleNamespace
 """A decoded message with the newest version's field names. Times are milliseconds, codes ints, ids UUIDs or None."""
 
-MAX_ELEMENTS: Final = 100_000
+MAX_ELEMENTS: Final = 1_000_000
 """An element takes some 300 bytes of memory, and may take only two bytes of the request."""
 
 _FIXED: Final[Mapping[str, int]] = {

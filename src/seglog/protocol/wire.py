@@ -24,7 +24,7 @@ NUMBERS: Final[Mapping[str, str]] = {
 """The `struct` codes of types with a fixed size."""
 _FORMS: Final = {kind: Struct(">" + code) for kind, code in NUMBERS.items()}
 _LONGEST_VARINT: Final = 5
-MAX_TAGS: Final = 64
+MAX_TAGS: Final = 10_000
 """The most tagged fields in one place; Kafka has ten at most."""
 
 

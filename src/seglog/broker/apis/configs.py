@@ -21,6 +21,7 @@ from seglog.broker.apis.config_rules import (
 from seglog.broker.configuration import DEFAULT, Configuration
 from seglog.broker.group_configs import GroupConfigs
 from seglog.broker.identity import Identity
+from seglog.broker.offload import in_turns
 from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topic_validation import check_topic_name
@@ -177,7 +178,7 @@ class ConfigApis:
     ) -> Answer:
         times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         responses: dict[tuple[int, str], dict[str, Any]] = {}
-        for resource in request.resources:
+        async for resource in in_turns(request.resources):
             kind, name = key = (resource.resource_type, resource.resource_name)
             responses[key] = {"resource_type": kind, "resource_name": name}
             try:

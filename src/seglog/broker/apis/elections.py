@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from seglog.broker.apis.partition_states import Brokers, Decide, PartitionStates
+from seglog.broker.offload import in_turns
 from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.topics import Topics
 from seglog.cluster.election import prefer, settle
@@ -53,10 +54,10 @@ class ElectionApis:
                 wanted.update(((topic.topic_id, number), decide) for number in numbers if number in there)
         refused = {key: failure(error) for key, error in (await self._states.change(wanted)).items()}
         results = []
-        for name, numbers in asked:
+        async for name, numbers in in_turns(asked):
             topic = self._topics.by_name.get(name)
             answers: list[dict[str, Any]] = []
-            for number in numbers:
+            async for number in in_turns(numbers):
                 if topic is None:
                     answer = _unknown(f"No such topic as {name}")
                 elif (topic.topic_id, number) not in wanted:

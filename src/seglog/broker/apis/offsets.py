@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from seglog.broker.offload import SLICE, Offload, slices
+from seglog.broker.offload import SLICE, Offload, in_turns, slices
 from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, code_of
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import INTERNAL, Topics
@@ -169,14 +169,20 @@ class OffsetApis:
         begun = [
             (
                 topic.name,
-                [(one.partition_index, await self._delete_before(topic.name, one)) for one in topic.partitions],
+                [
+                    (one.partition_index, await self._delete_before(topic.name, one))
+                    async for one in in_turns(topic.partitions)
+                ],
             )
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
         return {
             "topics": [
-                {"name": name, "partitions": [await self._deleted(*one, deadline) for one in partitions]}
-                for name, partitions in begun
+                {
+                    "name": name,
+                    "partitions": [await self._deleted(*one, deadline) async for one in in_turns(partitions)],
+                }
+                async for name, partitions in in_turns(begun)
             ]
         }
 

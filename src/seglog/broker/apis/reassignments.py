@@ -9,6 +9,7 @@ from uuid import UUID
 
 from seglog.broker.apis.partition_states import Brokers, Decide, PartitionStates
 from seglog.broker.identity import Identity
+from seglog.broker.offload import in_turns
 from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.topic_validation import check_replicas
 from seglog.broker.topics import Topics
@@ -39,8 +40,8 @@ class ReassignmentApis:
         keys: dict[tuple[str, int], tuple[UUID, int]] = {}
         wanted: dict[tuple[UUID, int], Decide] = {}
         refused: dict[tuple[str, int], SeglogError] = {}
-        for topic in request.topics:
-            for partition in topic.partitions:
+        async for topic in in_turns(request.topics):
+            async for partition in in_turns(topic.partitions):
                 named = (topic.name, partition.partition_index)
                 try:
                     keys[named] = self._key(*named)
@@ -56,10 +57,10 @@ class ReassignmentApis:
                     "name": topic.name,
                     "partitions": [
                         _answer(partition.partition_index, refused.get((topic.name, partition.partition_index)))
-                        for partition in topic.partitions
+                        async for partition in in_turns(topic.partitions)
                     ],
                 }
-                for topic in request.topics
+                async for topic in in_turns(request.topics)
             ],
         }
 
@@ -104,15 +105,15 @@ class ReassignmentApis:
 
     # ListPartitionReassignments
 
-    def list_partition_reassignments(self, request: Message, _: RequestContext) -> Answer:
+    async def list_partition_reassignments(self, request: Message, _: RequestContext) -> Answer:
         asked: Iterable[tuple[str, Iterable[int]]]
         if request.topics is None:
             asked = [(topic.name, range(len(topic.partitions))) for topic in self._topics]
         else:
             asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
         topics = []
-        for name, numbers in asked:
-            found = [moving for number in numbers if (moving := self._moving(name, number)) is not None]
+        async for name, numbers in in_turns(asked):
+            found = [moving async for number in in_turns(numbers) if (moving := self._moving(name, number)) is not None]
             if found:
                 topics.append({"name": name, "partitions": found})
         return {"topics": topics}

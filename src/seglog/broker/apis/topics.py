@@ -12,6 +12,7 @@ from uuid import UUID
 from seglog.broker.apis.config_rules import check_topic_config, describe_topic
 from seglog.broker.configuration import Configuration
 from seglog.broker.identity import Identity
+from seglog.broker.offload import in_turns
 from seglog.broker.requests import NO_SUCH_ID, NO_SUCH_PARTITION, Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.topic_changes import MAX_PARTITIONS_PER_REQUEST, Assignment, TopicChanges
 from seglog.broker.topic_validation import check_collisions, check_replicas, check_topic_name
@@ -154,7 +155,7 @@ class TopicApis:
         times = Counter(topic.name for topic in request.topics)
         grown: list[Topic] = []
         results: dict[str, dict[str, Any]] = {}
-        for topic in request.topics:
+        async for topic in in_turns(request.topics):
             results[topic.name] = {"name": topic.name}
             try:
                 if times[topic.name] > 1:
@@ -208,7 +209,7 @@ class TopicApis:
         names = Counter(topic.name for topic in request.topics if topic.name is not None)
         ids = Counter(topic.topic_id for topic in request.topics if topic.topic_id)
         answers: dict[tuple[str | None, UUID | None], dict[str, Any]] = {}
-        for wanted in request.topics:
+        async for wanted in in_turns(request.topics):
             key = (wanted.name, wanted.topic_id)
             answers[key] = {"name": wanted.name, "topic_id": wanted.topic_id}
             try:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from seglog.broker.apis.producers import ProducerIds
 from seglog.broker.marker_permission import MarkerPermission
+from seglog.broker.offload import in_turns
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import INTERNAL, Topics
 from seglog.broker.transaction_markers import MarkerAppends
@@ -95,7 +96,8 @@ class TransactionApis:
         return {"results_by_transaction": [await self._add(one, context) for one in request.transactions]}
 
     async def _add(self, asked: Message, context: RequestContext) -> dict[str, Any]:
-        partitions = [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions]
+        named = ((topic.name, number) for topic in asked.topics for number in topic.partitions)
+        partitions = [TopicPartition(*one) async for one in in_turns(named)]
         version = _IMPLICIT if context.version >= _ADD_OF_VERSION_2 else 0
         try:
             codes = await self._add_all(asked, partitions, version, may_be_internal=version == _IMPLICIT)
@@ -111,10 +113,10 @@ class TransactionApis:
                             "partition_index": number,
                             "partition_error_code": int(codes[TopicPartition(topic.name, number)]),
                         }
-                        for number in topic.partitions
+                        async for number in in_turns(topic.partitions)
                     ],
                 }
-                for topic in asked.topics
+                async for topic in in_turns(asked.topics)
             ],
         }
 
@@ -125,7 +127,7 @@ class TransactionApis:
         if not asked.transactional_id:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         refused = {}
-        for one in partitions:
+        async for one in in_turns(partitions):
             if one.topic in INTERNAL and not may_be_internal:
                 refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not self._topics.has(*one):
@@ -183,14 +185,19 @@ class TransactionApis:
                     one.coordinator_epoch,
                     one.transaction_version,
                 ),
-                [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partition_indexes],
+                [
+                    TopicPartition(*named)
+                    async for named in in_turns(
+                        (topic.name, number) for topic in one.topics for number in topic.partition_indexes
+                    )
+                ],
             )
-            for one in request.markers
+            async for one in in_turns(request.markers)
         ]
         refused = await self._permission.refusals(asked, context)
         allowed = [
             MarkerRequest(one.marker, [partition for partition in one.partitions if partition not in codes])
-            for one, codes in zip(asked, refused, strict=True)
+            async for one, codes in in_turns(zip(asked, refused, strict=True))
         ]
         appended = await self._markers.append(allowed)
         results = [{**codes, **refusals} for codes, refusals in zip(appended, refused, strict=True)]
@@ -206,13 +213,13 @@ class TransactionApis:
                                     "partition_index": number,
                                     "error_code": int(codes[TopicPartition(topic.name, number)]),
                                 }
-                                for number in topic.partition_indexes
+                                async for number in in_turns(topic.partition_indexes)
                             ],
                         }
-                        for topic in one.topics
+                        async for topic in in_turns(one.topics)
                     ],
                 }
-                for one, codes in zip(request.markers, results, strict=True)
+                async for one, codes in in_turns(zip(request.markers, results, strict=True))
             ]
         }
 
@@ -275,7 +282,7 @@ class TransactionApis:
         if request.duration_filter < 0:
             return True
         # An id without a transaction began at -1, so it is listed, as in ``TransactionStateManager``.
-        return self._clock.now_ms() - transaction.start_ms > request.duration_filter
+        return bool(self._clock.now_ms() - transaction.start_ms > request.duration_filter)
 
 
 def _producer(request: Message) -> ProducerIdAndEpoch:
