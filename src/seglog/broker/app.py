@@ -495,11 +495,13 @@ class Node:
                 max_bytes=most,
                 peers=peers,
                 verifier=self._verifier,
+                max_producers=config.seglog_max_producers,
                 features=self._features,
             )
         hints = None if peers is None else peers.hints
         fetch = Fetch(topics, sessions, offload, max_bytes=most, peers=peers)
-        return Dispatch(Produce(topics, hints, self._verifier), fetch, handlers, offload, self._features)
+        produce = Produce(topics, hints, self._verifier, max_producers=config.seglog_max_producers)
+        return Dispatch(produce, fetch, handlers, offload, self._features)
 
     def _features(self) -> Features:
         """For ApiVersions."""

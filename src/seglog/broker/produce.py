@@ -14,6 +14,7 @@ from seglog.broker.produce_checks import (
     INVALID_RECORD,
     Refusal,
     are_plain_batches,
+    is_of_new_producer,
     refuse,
     refuse_all,
     refused,
@@ -25,7 +26,7 @@ from seglog.broker.topics import INTERNAL, Topics
 from seglog.broker.transaction_verification import TransactionVerifier
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
-from seglog.core.types import ProducerIdAndEpoch
+from seglog.core.types import MAX_INT32, ProducerIdAndEpoch
 from seglog.net.pending_replies import PendingReply
 from seglog.protocol.produce import (
     LEADERS,
@@ -44,6 +45,7 @@ NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
 UNKNOWN_TOPIC_ID: Final = 100
+THROTTLING_QUOTA_EXCEEDED: Final = int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 _ADMIN_CLIENT: Final = "__admin_client"
 """The client id whose records Kafka accepts for its internal topics (``AuthHelper``)."""
 
@@ -72,11 +74,18 @@ class Produce:
     """Answers Produce requests."""
 
     def __init__(
-        self, topics: Topics, hints: LeaderHints | None = None, verifier: TransactionVerifier | None = None
+        self,
+        topics: Topics,
+        hints: LeaderHints | None = None,
+        verifier: TransactionVerifier | None = None,
+        *,
+        max_producers: int = MAX_INT32,
     ) -> None:
+        """``max_producers`` is the most producer ids that a partition remembers."""
         self._topics = topics
         self._hints = hints
         self._verifier = verifier
+        self._max_producers = max_producers
 
     def __call__(
         self, frame: memoryview, body: int, context: RequestContext
@@ -221,6 +230,10 @@ class Produce:
             return PartitionAnswer(number, INVALID_TOPIC, error_message="an internal topic is written by the broker")
         if refusals and (code := refusals.get(partition)) is not None:
             return PartitionAnswer(number, int(code), error_message=_NOT_IN_TRANSACTION)
+        producers = partition.log.producers.entries
+        if len(producers) >= self._max_producers and is_of_new_producer(records, producers):
+            reason = f"the partition remembers {len(producers)} producer ids (seglog.max.producers)"
+            return PartitionAnswer(number, THROTTLING_QUOTA_EXCEEDED, error_message=reason)
         needs_all = acks == _ALL
         try:
             appended = partition.append(records, needs_all=needs_all)

@@ -7,7 +7,7 @@ so does a batch of a transaction without a transactional id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -94,6 +94,14 @@ def transactional_producer(records: memoryview | None) -> tuple[ProducerIdAndEpo
         return None
     producer_id, epoch, sequence = _PRODUCER.unpack_from(records)
     return ProducerIdAndEpoch(producer_id, epoch), sequence
+
+
+def is_of_new_producer(records: memoryview, known: Container[int]) -> bool:
+    """Whether a batch has a producer id that is not ``known``."""
+    if len(records) < BATCH_OVERHEAD:
+        return False
+    producer_id = _PRODUCER.unpack_from(records)[0]
+    return producer_id >= 0 and producer_id not in known
 
 
 def refuse_all(topics: Sequence[TopicData], transactional_id: str | None) -> Refusal | None:

@@ -43,11 +43,18 @@ class RequestErrors:
         max_bytes: int,
         peers: ClusterPeers | None = None,
         verifier: TransactionVerifier | None = None,
+        max_producers: int,
         features: Callable[[], Features],
     ) -> Dispatch:
         """A `Dispatch` that counts the errors of its responses."""
         return Dispatch(
-            _Produce(topics, self.counts[ApiKey.PRODUCE], None if peers is None else peers.hints, verifier),
+            _Produce(
+                topics,
+                self.counts[ApiKey.PRODUCE],
+                None if peers is None else peers.hints,
+                verifier,
+                max_producers=max_producers,
+            ),
             _Fetch(topics, sessions, offload, self.counts[ApiKey.FETCH], max_bytes=max_bytes, peers=peers),
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
             offload,
@@ -85,9 +92,15 @@ def _codes(answer: object) -> Iterator[int]:
 
 class _Produce(Produce):
     def __init__(
-        self, topics: Topics, counts: Counts, hints: LeaderHints | None, verifier: TransactionVerifier | None
+        self,
+        topics: Topics,
+        counts: Counts,
+        hints: LeaderHints | None,
+        verifier: TransactionVerifier | None,
+        *,
+        max_producers: int,
     ) -> None:
-        super().__init__(topics, hints, verifier)
+        super().__init__(topics, hints, verifier, max_producers=max_producers)
         self._counts = counts
 
     def _answer(self, topics: list[TopicAnswer], context: RequestContext) -> bytes:

@@ -47,6 +47,7 @@ class CoordinatorTopic(Protocol):
         """Make the topic. Raises `SeglogError`."""
 
 
+_SAY_SECONDS: Final = 60.0
 C = TypeVar("C", bound=CoordinatorContext)
 
 
@@ -66,6 +67,7 @@ class CoordinatorRuntime(ABC, Generic[C]):
         self._creation: asyncio.Task[None] | None = None
         self._wants_loading = asyncio.Event()
         self._owner: asyncio.TaskGroup | None = None
+        self._says_full_from = 0.0
 
     @abstractmethod
     def make_context(self, partition: Replica) -> C:
@@ -200,6 +202,18 @@ class CoordinatorRuntime(ABC, Generic[C]):
         if not context.is_loaded:
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._what} {key} is being loaded")
         return context
+
+    def _check_room(self, key: str, count: int, most: int, setting: str) -> None:
+        """Raises `CoordinatorError` if no other key may be added to ``count``. It is a retriable one, since unused keys
+        expire."""
+        if count < most:
+            return
+        reason = f"{self._what} {key} is refused: this broker has {count} already ({setting}={most})"
+        now = self._clock.monotonic()
+        if now >= self._says_full_from:
+            self._says_full_from = now + _SAY_SECONDS
+            _log.warning("%s", reason)
+        raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
     def _all_contexts(self) -> Iterator[C]:
         """All contexts of this broker. Raises `CoordinatorError` if one is not loaded yet."""

@@ -121,6 +121,14 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
                 f"its partition follow this one",
             )
 
+    def _context_with_room(self, group_id: str) -> GroupContext:
+        """The context of a group that a request may create. Raises `CoordinatorError`, also if there are too many."""
+        context = self._context_of(group_id)
+        if group_id not in context.shard.groups:
+            count = sum([len(one.shard.groups) for one in self._contexts.values()])
+            self._check_room(group_id, count, self.settings.seglog_max_groups, "seglog.max.groups")
+        return context
+
     def shards(self) -> Iterator[CoordinatorShard]:
         """All shards that this broker leads. Raises `CoordinatorError` if one is not loaded yet."""
         return (context.settled() for context in self._all_contexts())
@@ -138,7 +146,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
         """Raises `CoordinatorError`."""
-        context = self._context_of(request.group_id)
+        context = self._context_with_room(request.group_id)
         decision = self._decision(context, request.group_id)
         answered = context.shard.consumer_heartbeat(decision, request, self._new_id())
         await self._committed(context, self._carry_out(context, request.group_id, decision))
@@ -191,7 +199,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
 
     async def join(self, request: JoinGroupRequest) -> JoinGroupResult:
         """Raises `CoordinatorError`."""
-        context = self._context_of(request.group_id)
+        context = self._context_with_room(request.group_id)
         group = context.shard.consumer(request.group_id)
         if group is not None and not group.is_empty:
             decision = self._decision(context, request.group_id)
@@ -266,7 +274,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
 
     async def commit(self, request: OffsetCommitRequest) -> list[ErrorCode]:
         """Raises `CoordinatorError`."""
-        context = self._context_of(request.group_id)
+        context = self._context_with_room(request.group_id)
         return await self._change(context, context.shard.commit(request, context.now()))
 
     async def commit_in_transaction(
@@ -274,7 +282,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
     ) -> list[ErrorCode]:
         """TxnOffsetCommit: the offsets count when a marker commits the producer's transaction. Raises
         `CoordinatorError`."""
-        context = self._context_of(request.group_id)
+        context = self._context_with_room(request.group_id)
         changed = context.shard.commit(request, context.now(), is_transactional=True)
         if changed.records:
             try:

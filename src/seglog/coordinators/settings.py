@@ -33,6 +33,7 @@ class GroupSettings(NamedTuple):
     group_consumer_migration_policy: str = MigrationPolicy.BIDIRECTIONAL.value
     group_consumer_assignment_interval_ms: int = 1_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
+    seglog_max_groups: int = 100_000
 
     def topic_config(self) -> dict[str, str]:
         """The configuration of a new ``__consumer_offsets`` (``GroupCoordinatorService.groupMetadataTopicConfigs``)."""

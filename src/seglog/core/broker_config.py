@@ -204,6 +204,15 @@ class BrokerConfig:
     replica_socket_timeout_ms: int = setting(
         int32(1), "ms that a follower waits for a response beyond replica.fetch.wait.max.ms", default=30_000
     )
+    seglog_max_groups: int = setting(
+        int32(1), "most groups that this broker coordinates; unlimited in Kafka", default=100_000
+    )
+    seglog_max_producers: int = setting(
+        int32(1), "most producer ids that a partition remembers; unlimited in Kafka", default=100_000
+    )
+    seglog_max_transactional_ids: int = setting(
+        int32(1), "most transactional ids that this broker coordinates; unlimited in Kafka", default=100_000
+    )
     socket_request_max_bytes: int = setting(int32(1), "bytes of the largest request", default=100 * 1024**2)
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         int32(1), "ms between two checks for transactions that have timed out", default=10_000

@@ -135,6 +135,10 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
                 f"a transaction timeout of {timeout_ms} ms is not allowed: transaction.max.timeout.ms is "
                 f"{self.settings.transaction_max_timeout_ms}",
             )
+        if transactional_id not in self._context_of(transactional_id).shard.transactions:
+            count = sum([len(context.shard.transactions) for context in self._contexts.values()])
+            most = self.settings.seglog_max_transactional_ids
+            self._check_room(transactional_id, count, most, "seglog.max.transactional.ids")
         new_id: int | None = None
         while new_id is None and self._context_of(transactional_id).shard.needs_producer_id(
             transactional_id, expected, self._version()

@@ -18,6 +18,7 @@ class TransactionSettings(NamedTuple):
     transactional_id_expiration_ms: int = 604_800_000
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    seglog_max_transactional_ids: int = 100_000
 
     def topic_config(self) -> dict[str, str]:
         """The configuration that ``__transaction_state`` is made with
