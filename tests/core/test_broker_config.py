@@ -99,6 +99,9 @@ OURS = {
     "metrics.listener": ("string", ""),  # of our own
     "node.id": ("int", "-1"),
     "offsets.topic.replication.factor": ("int", "1"),  # there is one broker
+    "seglog.max.groups": ("int", "100000"),  # of our own, as the next two
+    "seglog.max.producers": ("int", "100000"),
+    "seglog.max.transactional.ids": ("int", "100000"),
     "transaction.state.log.min.isr": ("int", "1"),
     "transaction.state.log.replication.factor": ("int", "1"),
 }
