@@ -177,6 +177,7 @@ class Fetch:
             added: list[Replica] = []
             try:
                 if await self._is_unchanged(result, waiter, added):
+                    result = _NOTHING  # a file that is deleted meanwhile must not stay open
                     await waiter.wait()
             finally:
                 waiter.end()
@@ -266,14 +267,11 @@ class Fetch:
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
     async def _wait(self, request: _FetchRequest, result: _FetchResult, seconds: float) -> FetchAnswer:
-        partitions = []
-        for key, fetched in result.partitions:
-            partition = self._topics.partition(*key)
-            if partition is None or partition.log.high_watermark != fetched.high_watermark:
-                # It changed between the read and the wait.
-                return self._answer(request, self._read(request, request.partitions, _NOTHING))
-            partitions.append(partition)
+        partitions = self._unchanged(result)
+        if partitions is None:
+            return self._answer(request, self._read(request, request.partitions, _NOTHING))
         waiter = GrowthWaiter(request.min_bytes - result.size, seconds)
+        del result  # a file that is deleted meanwhile must not stay open
         for partition in partitions:
             partition.waiters[waiter] = None
         try:
@@ -282,6 +280,16 @@ class Fetch:
             for partition in partitions:
                 partition.waiters.pop(waiter, None)
         return self._answer(request, self._read(request, request.partitions, _NOTHING))
+
+    def _unchanged(self, result: _FetchResult) -> list[Replica] | None:
+        """The partitions; None if one of them has changed since it was read."""
+        partitions = []
+        for key, fetched in result.partitions:
+            partition = self._topics.partition(*key)
+            if partition is None or partition.log.high_watermark != fetched.high_watermark:
+                return None
+            partitions.append(partition)
+        return partitions
 
     def _answer(self, request: _FetchRequest, result: _FetchResult) -> FetchAnswer:
         leaders = self._note(request, result, range(len(result.partitions)))

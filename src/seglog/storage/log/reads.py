@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from seglog.core.errors import CorruptError, OffsetOutOfRangeError
+from seglog.core.errors import CorruptError, LogClosedError, OffsetOutOfRangeError
 from seglog.core.fs import File
 from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, TopicPartition
 from seglog.records import any_magic
@@ -20,6 +20,9 @@ from seglog.storage.log.transaction_index import AbortedTxn
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+Found = TypeVar("Found")
+_TRIES: Final = 5
+"""How often a read may meet a segment that is being removed: it begins again with the segments that are left."""
 
 
 class UpTo(Enum):
@@ -44,6 +47,8 @@ class LogSlice(NamedTuple):
     It begins with the batch that holds ``offset`` and may end inside of one. ``next_offset`` is where to go on when it
     is empty: behind a gap that compaction left, or ``offset`` itself at the end. ``is_cut``: it is empty, for not even
     its first batch was let in.
+
+    A file that is removed meanwhile stays open for as long as a slice refers to it: do not keep slices.
     """
 
     offset: int
@@ -140,6 +145,22 @@ class ReadableLog(Protocol):
 
 def fetch(log: ReadableLog, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> LogSlice:
     """See `Log.read`."""
+    try:
+        return _fetch(log, offset, max_bytes, up_to, min_one=min_one)
+    except LogClosedError:
+        return _until_there(lambda: _fetch(log, offset, max_bytes, up_to, min_one=min_one))
+
+
+def _until_there(read: Callable[[], Found]) -> Found:
+    for _ in range(_TRIES - 1):
+        try:
+            return read()
+        except LogClosedError:
+            continue
+    return read()
+
+
+def _fetch(log: ReadableLog, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> LogSlice:
     segments = log.segments
     log_start, log_end, high_watermark = log.log_start_offset, log.log_end_offset, log.high_watermark
     stable = min(log.last_stable_offset, high_watermark)
@@ -154,6 +175,7 @@ def fetch(log: ReadableLog, offset: int, max_bytes: int, up_to: UpTo, *, min_one
     at = max(segment_at(segments, offset), 0)
     while at < len(segments):
         segment = segments[at]
+        file = segment.log  # before it can be removed
         found = segment.locate(offset)
         if found is None:  # behind the last batch here: compaction may have left a gap up to the next segment
             at += 1
@@ -165,7 +187,7 @@ def fetch(log: ReadableLog, offset: int, max_bytes: int, up_to: UpTo, *, min_one
         aborted: tuple[AbortedTxn, ...] = ()
         if up_to is UpTo.LAST_STABLE:
             aborted = tuple(_aborted(segments, at, offset, _upper_bound(segments, at, found.position + size, limit)))
-        return LogSlice(offset, segment.log, found.position, size, offset, log_start, high_watermark, stable, aborted)
+        return LogSlice(offset, file, found.position, size, offset, log_start, high_watermark, stable, aborted)
     return nothing._replace(next_offset=limit)
 
 
@@ -202,6 +224,10 @@ def _aborted(segments: Sequence[Segment], at: int, start: int, end: int) -> list
 
 def offset_for_timestamp(log: ReadableLog, timestamp: int, *, check_crcs: bool = True) -> FoundOffset | None:
     """See `Log.offset_for_timestamp`; rules of ``UnifiedLog.fetchOffsetByTimestamp``."""
+    return _until_there(lambda: _offset_for_timestamp(log, timestamp, check_crcs=check_crcs))
+
+
+def _offset_for_timestamp(log: ReadableLog, timestamp: int, *, check_crcs: bool) -> FoundOffset | None:
     segments = log.segments
     if timestamp == EARLIEST:
         return FoundOffset(NO_TIMESTAMP, log.log_start_offset, log.epochs.epoch_for_offset(log.log_start_offset))

@@ -22,7 +22,7 @@ from seglog.storage.formats.batch_walk import HEADERS, walk
 from seglog.storage.formats.paths import SegmentPaths, segment_paths
 from seglog.storage.log.index import OffsetIndex, TimeIndex, TimestampOffset
 from seglog.storage.log.manifest import CHAINED, SealedSegment
-from seglog.storage.log.segment_files import SealedFile
+from seglog.storage.log.segment_files import GoneFile, SealedFile
 from seglog.storage.log.transaction_index import TxnIndex
 
 LOOKUP_LIMIT: Final = 64 << 20
@@ -435,10 +435,15 @@ class Segment:
         self.time_index.close()
         self.log.close()
 
+    def lose_name(self) -> None:
+        """Another file was renamed to the log file's path. Readers keep this one until they are done."""
+        self.log = GoneFile(self.paths.log)
+
     def delete(self) -> None:
-        """Remove the files. Open readers keep theirs until they are done."""
-        if isinstance(self.log, SealedFile):
-            self.log.unlink()
+        """Remove the files. Readers keep the log file until they are done."""
+        log, self.log = self.log, GoneFile(self.paths.log)
+        if isinstance(log, SealedFile):
+            log.unlink()
         elif self._fs.exists(self.paths.log):
             self._fs.unlink(self.paths.log)
         for index in self._indexes:

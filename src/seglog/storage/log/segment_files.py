@@ -25,6 +25,41 @@ _open_files: Final = Lru[File](most_sealed_files)
 _keys: Final = itertools.count()
 
 
+class GoneFile:
+    """`seglog.core.fs.File` of a segment whose log file was removed, or lost its name to another.
+
+    The segment refers to this from then on, so that only readers refer to the file: the last of them closes it, and
+    without any it is closed at once. The garbage collector may come hours later; until then the file would take its
+    room on the disk.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def _refused(self, why: str) -> LogClosedError:
+        return LogClosedError(f"{self.path} is gone, its segment was deleted or replaced: {why}")
+
+    def pread(self, length: int, position: int) -> bytes:
+        raise self._refused(f"{length} bytes at {position} cannot be read")
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        raise self._refused(f"{len(data)} bytes at {position} cannot be written")
+
+    def size(self) -> int:
+        raise self._refused("it has no size")
+
+    def truncate(self, size: int) -> None:
+        raise self._refused(f"it cannot be truncated to {size} bytes")
+
+    def fsync(self) -> None:
+        """Nothing of it needs to be on the disk."""
+
+    def close(self) -> None:
+        """It is closed when its readers are done."""
+
+
 class _UnlinkedFiles:
     """Files that were unlinked, each open for as long as a reader refers to it.
 
@@ -51,10 +86,11 @@ class SealedFile:
     """`seglog.core.fs.File` of a sealed segment: closed when others are used more, opened again by its path.
 
     `rename` and `unlink` go through here: a reader that comes between finds the file under its new name, and one that
-    has it still reads a file that is unlinked meanwhile.
+    has it still reads a file that is unlinked meanwhile. The references to this are the count of its users: those who
+    refer to it are a segment, until it is removed (`GoneFile`), and readers.
     """
 
-    __slots__ = ("__weakref__", "_fs", "_is_closed", "_kept", "_key", "_lock", "path")
+    __slots__ = ("__weakref__", "_fs", "_is_closed", "_is_shared", "_kept", "_key", "_lock", "path")
 
     def __init__(self, fs: Fs, path: str, opened: File | None = None) -> None:
         """``opened``: the file, if it is open already; it belongs to this from now on."""
@@ -63,8 +99,10 @@ class SealedFile:
         self._key = next(_keys)
         self._lock = threading.Lock()
         self._kept: File | None = None
-        """Of a file that has no name any more."""
+        """Of a file that has no name any more, or whose segment has opened it again for itself."""
         self._is_closed = False
+        self._is_shared = True
+        """Whether the file may stay open after its last reader."""
         if opened is not None:
             _open_files.put(self._key, opened)
 
@@ -82,7 +120,10 @@ class SealedFile:
                 opened = self._open_with_descriptors()
             except FileNotFoundError as error:
                 raise LogClosedError(f"{self.path} is gone: its partition was deleted or moved") from error
-            _open_files.put(self._key, opened)
+            if self._is_shared:
+                _open_files.put(self._key, opened)
+            else:
+                self._kept = opened
             return opened
 
     def _open_with_descriptors(self) -> File:
@@ -118,7 +159,9 @@ class SealedFile:
 
     def let_go(self) -> None:
         """No new reader gets this file from now on; a reader that has it goes on."""
-        _open_files.pop(self._key)
+        with self._lock:
+            self._is_shared = False
+            self._kept = self._kept or _open_files.pop(self._key)
 
     def rename(self, path: str) -> None:
         with self._lock:
@@ -139,9 +182,9 @@ class SealedFile:
             with suppress(TooManyFilesError):  # a reader finds it gone
                 opened = self._file()
         with self._lock:
-            self._kept = opened
+            self._kept, self._is_shared = opened, False
             self._fs.unlink(self.path)
-        _open_files.pop(self._key)
+            _open_files.pop(self._key)
         if opened is not None:
             _unlinked.add(self._key, self)
 

@@ -1,7 +1,7 @@
 """The segments of one log: the tuple of them, and everything that adds, replaces or removes one.
 
-A change puts another tuple in the place of the old one. Readers take the tuple once, hold no lock, and keep files open
-that are removed meanwhile. Every change is made with the log's lock held.
+A change puts another tuple in the place of the old one. Readers take the tuple once, hold no lock, and keep the file
+open that they read, also if it is removed meanwhile. Every change is made with the log's lock held.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Segments:
 
     def fill_active(self, staged: str) -> Segment:
         """Give a finished segment, whose log file is at ``staged``, the names and the place of the active one, which
-        is empty. That one stays open: a flush may use it.
+        is empty. A flush may still use that one.
 
         The ``.log`` is renamed first: then it is there, and an index that a crash leaves behind is made anew.
         """
@@ -131,7 +131,9 @@ class Segments:
             rescan(segment, Producers(), LeaderEpochs(), index_interval=self.config.index_interval_bytes)
             segment.offset_index.make_room()
             segment.time_index.make_room()
+        replaced = self.active
         self._become((*self.all[:-1], segment))
+        replaced.lose_name()
         return segment
 
     def _create(self, base_offset: int) -> Segment:
