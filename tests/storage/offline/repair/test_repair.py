@@ -141,6 +141,24 @@ def test_bad_batches_are_given_up_only_when_asked(logs: Path) -> None:
     assert not look(logs).is_damaged
 
 
+def test_partition_whose_directory_is_gone_is_not_nothing_to_repair(logs: Path) -> None:
+    partition = make_dir(logs)
+    shutil.rmtree(partition)
+    plan = plan_repair(str(logs))
+    assert plan.all_steps == []
+    (refusal,) = plan.all_refusals
+    assert refusal.startswith(f"{partition} is missing, and its log had records")
+
+
+def test_log_without_segments_is_given_up_only_when_asked(logs: Path) -> None:
+    partition = make_dir(logs)
+    for path in partition.glob("*.log"):
+        path.unlink()
+    assert any(f"{partition}: the log ends at offset 0" in one for one in plan_repair(str(logs)).all_refusals)
+    mend(logs, salvage=True)
+    assert opens(logs) == []
+
+
 def test_a_log_that_lost_its_end_in_a_closed_directory(logs: Path) -> None:
     partition = make_dir(logs)
     data = (partition / LOG).read_bytes()

@@ -336,9 +336,9 @@ class _Planner:
     def _end_of_log(self) -> None:
         """Plan for a log that lost its tail; the rest of it may be sound."""
         known = max(self._known_end() or 0, self._files.context.recovery_point or 0)
-        if not self._files.segments or known <= self._end or any(repair.gone for repair in self._logs.values()):
+        if known <= self._end or any(repair.gone for repair in self._logs.values()):
             return
-        file = self._files.segments[-1].paths.log
+        file = self._files.segments[-1].paths.log if self._files.segments else self._path
         lost = f"offsets {self._end} to {known - 1}"
         if self._salvage:
             self._steps.append(RepairStep(file, f"let the log end at offset {self._end}", lost))

@@ -113,6 +113,11 @@ def plan_repair(path: str, *, fs: Fs | None = None, salvage: bool = False, keep_
             steps.append(RepairStep(finding.file, what))
         else:
             refusals.append(f"{finding.file}: {finding.reason}; repair does not decide this")
+    refusals += [
+        f"{os.path.join(path, str(partition))} is missing, and its log had records: bring it back, or let the broker "
+        "copy it from another replica"
+        for partition in state.missing_partitions()
+    ]
     return RepairPlan(path, state, partitions, steps, refusals)
 
 

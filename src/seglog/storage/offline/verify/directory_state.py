@@ -13,6 +13,7 @@ from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.records import any_magic
 from seglog.records.batch import entries
+from seglog.storage.directory.contents import is_aside_of
 from seglog.storage.formats.adopt_ledger import decode_ledger
 from seglog.storage.formats.adopt_manifest import decode_manifest
 from seglog.storage.formats.checkpoints import (
@@ -75,6 +76,18 @@ class DirectoryState(NamedTuple):
     topics: Mapping[str, TopicEntry]
     partitions: Sequence[str]
     findings: Sequence[Finding]
+
+    def missing_partitions(self) -> list[TopicPartition]:
+        """Partitions of seglog's topics without a directory, whose logs had records by the checkpoints: a start refuses
+        them (`seglog.storage.directory.catalog`)."""
+        told = (*self.offsets[RECOVERY_POINTS].items(), *self.offsets[HIGH_WATERMARKS].items())
+        had_data = {partition for partition, offset in told if offset > 0 and partition.topic in self.topics}
+        return sorted(
+            partition
+            for partition in had_data
+            if str(partition) not in self.partitions
+            and not any(is_aside_of(name, partition) for name in self.partitions)
+        )
 
     def context(self, fs: Fs, name: str) -> PartitionContext:
         """The directory's state of a partition. Checkpoints and the clean marker do not count for KRaft's own log."""
