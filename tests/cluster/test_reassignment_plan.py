@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.cluster.placement import place as place_anew
-from seglog.cluster.reassignment_plan import Place, ReplicaMove, TooFewBrokersError, evacuate, spread
+from seglog.cluster.reassignment_plan import Place, ReplicaMove, TooFewBrokersError, evacuate, resize, spread
 from tests.cases import case
 
 Layout = dict[Place, tuple[int, ...]]
@@ -151,3 +151,36 @@ def test_partitions_of_a_removed_broker_are_led_by_existing_replicas() -> None:
     assert all(set(replicas) == {1, 2, 3} for replicas in now.values())
     assert sorted(leads(now).values()) == [1, 1, 2]
     assert now["t", 0][0] == 1
+
+
+@given(layouts(), st.integers(1, 8), st.data())
+def test_topics_get_another_number_of_replicas(
+    drawn: tuple[Layout, dict[int, str | None]], factor: int, data: st.DataObject
+) -> None:
+    case()
+    layout, there = drawn
+    gone = set(data.draw(st.lists(st.sampled_from(sorted(there)), max_size=1)))
+    left = {node: rack for node, rack in there.items() if node not in gone}
+    of = [place for place in layout if place[0] != "u"]
+    in_sync = {place: data.draw(st.sets(st.sampled_from(layout[place]))) for place in of}
+    if factor > len(left):
+        with pytest.raises(TooFewBrokersError, match=f"{factor} replicas need as many brokers"):
+            resize(layout, left, factor, of=of, in_sync=in_sync)
+        return
+    now = after(layout, resize(layout, left, factor, of=of, in_sync=in_sync))
+    for place, replicas in now.items():
+        before = layout[place]
+        if place not in of:
+            assert replicas == before
+            continue
+        assert len(set(replicas)) == len(replicas) == factor
+        if factor >= len(before):
+            assert replicas[: len(before)] == before, "nothing moves that need not"
+            continue
+        assert set(replicas) < set(before)
+        kept, dropped = set(replicas), set(before) - set(replicas)
+        assert not kept & gone or dropped <= gone, "the first to go are those of brokers that are gone"
+        serving = kept - gone
+        assert not (serving - in_sync[place]) or not (dropped - gone) & in_sync[place], "then those out of sync"
+        if before[0] in left and before[0] in in_sync[place]:
+            assert replicas[0] == before[0]

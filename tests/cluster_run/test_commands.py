@@ -136,6 +136,27 @@ def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(memory: Path
         assert replaced.lines[-1] == "broker 2 has all its 4 replicas in sync"
         added = run("cluster", "add-broker", "--json", *where)
         assert added.objects[-1] == {"finished": True, "node": [4], "moved": 3}
+        shown = run("cluster", "set-replicas", "4", "t", "--dry-run", *where)
+        assert (shown.code, len(shown.lines)) == (0, 4)
+        assert all(len(line.partition(" -> ")[2].split(",")) == 4 for line in shown.lines)
+        widened = run("cluster", "set-replicas", "4", "--pattern", "t.*", "--json", *where)
+        assert widened.objects[-1] == {"finished": True, "topics": ["t"], "replicas": 4, "moved": 4}
+        refused = run("cluster", "remove-broker", "2", *where)
+        assert refused.code == 2
+        assert "keep fewer replicas: seglog cluster set-replicas 3 t" in refused.err
+        assert run("cluster", "set-replicas", "3", "t", *where).lines[-1] == (
+            "t: 3 replicas of each partition, 4 partitions changed"
+        )
+        for words, why in (
+            (("5", "t"), "5 replicas need as many brokers, and 4 are registered"),
+            (("2", "none"), "topic none does not exist"),
+            (("2",), "name topics, or use --pattern or --all-internal"),
+            (("2", "--pattern", "("), "--pattern ( is not a regular expression"),
+            (("2", "--all-internal"), "there is no internal topic yet"),
+        ):
+            found = run("cluster", "set-replicas", *words, *where)
+            assert found.code == 2
+            assert why in found.err
         removed = run("cluster", "remove-broker", "2", *where)
         assert (removed.code, removed.err) == (0, "")
         (document,) = until_found(run, [], *where).objects

@@ -76,6 +76,7 @@ CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "status": Command("cluster.status", "Show the state of a cluster and advice for each problem."),
     "choose-leader": Command("cluster.choose_leader", "Elect a replica that may lack records.", "choose_leader"),
     "add-broker": Command("cluster.moves", "Move a share of the partitions to new brokers.", "add_broker"),
+    "set-replicas": Command("cluster.moves", "Change the number of replicas of topics.", "set_replicas"),
     "remove-broker": Command("cluster.moves", "Move everything off a broker.", "remove_broker"),
     "upgrade": Command("cluster.store", "Raise the metadata format after an upgrade."),
     "replace-disk": Command("cluster.moves", "Wait until a broker with a new disk has its replicas.", "replace_disk"),

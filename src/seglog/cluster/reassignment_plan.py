@@ -87,7 +87,8 @@ def evacuate(assignment: Assignment, racks: Mapping[int, str | None], gone: int)
         if not candidates:
             raise TooFewBrokersError(
                 f"{place[0]}-{place[1]} has {len(now)} replicas, but only {len(left)} brokers would remain without "
-                f"broker {gone}: add a broker first, or give the topic fewer replicas"
+                f"broker {gone}: add a broker first, or keep fewer replicas: seglog cluster set-replicas {len(left)} "
+                f"{' '.join(_too_wide(assignment, left, gone))}"
             )
         chosen = min(
             candidates,
@@ -103,6 +104,39 @@ def evacuate(assignment: Assignment, racks: Mapping[int, str | None], gone: int)
             first = min(after, key=lambda node: (layout.leads[node], node == chosen, node))
             after = (first, *(node for node in after if node != first))
         layout.put(place, after)
+    return layout.moves(assignment)
+
+
+def _too_wide(assignment: Assignment, left: Collection[int], gone: int) -> list[str]:
+    """The topics with a partition on ``gone`` that has a replica on each of the brokers that are left."""
+    return sorted({topic for (topic, _), now in assignment.items() if gone in now and set(left) <= set(now)})
+
+
+def resize(
+    assignment: Assignment,
+    racks: Mapping[int, str | None],
+    factor: int,
+    *,
+    of: Collection[Place],
+    in_sync: Mapping[Place, Collection[int]],
+) -> list[ReplicaMove]:
+    """Give each partition ``of`` these ``factor`` replicas. Raises `TooFewBrokersError`.
+
+    New replicas go to brokers in racks that the partition lacks, and among these to those with the fewest. Replicas
+    leave brokers that are gone first, then those that are not in sync, then those whose rack has another one, and among
+    these the brokers with the most. The preferred leader stays if it is in sync. ``assignment`` has all partitions.
+    """
+    if factor > len(racks):
+        raise TooFewBrokersError(
+            f"{factor} replicas need as many brokers, and {len(racks)} are registered: start more, or keep fewer"
+        )
+    layout = _Layout(assignment, racks)
+    for place in sorted(of):
+        while len(now := layout.now[place]) < factor:
+            layout.put(place, (*now, layout.best_addition(place)))
+        while len(now := layout.now[place]) > factor:
+            gone = layout.best_removal(place, in_sync.get(place, ()))
+            layout.put(place, tuple(node for node in now if node != gone))
     return layout.moves(assignment)
 
 
@@ -156,6 +190,34 @@ class _Layout:
             if (best is None or rank < best) and self.racks_of(_swapped(now, donor, node)) >= self.racks_of(now):
                 best = rank
         return None if best is None else best[2]
+
+    def best_addition(self, place: Place) -> int:
+        """Return the best broker for one more replica."""
+        now = self.now[place]
+        return min(
+            (node for node in self.racks if node not in now),
+            key=lambda node: (
+                -self.racks_of([*now, node]),
+                self.replicas[node],
+                self.of_topic[node, place[0]],
+                node,
+            ),
+        )
+
+    def best_removal(self, place: Place, in_sync: Collection[int]) -> int:
+        """Return the broker that can best do without its replica."""
+        now = self.now[place]
+        return min(
+            now,
+            key=lambda node: (
+                node in self.racks,
+                node in in_sync,
+                node == now[0],
+                -self.racks_of([other for other in now if other != node]),
+                -self.replicas[node],
+                -node,
+            ),
+        )
 
     def take_lead(self, node: int) -> bool:
         """Make the broker the preferred leader of one more of its partitions, if it has too few and another broker too

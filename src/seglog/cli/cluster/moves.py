@@ -1,4 +1,4 @@
-"""`seglog cluster add-broker|remove-broker|replace-disk`: one command each, which ends when the work is done.
+"""`seglog cluster add-broker|remove-broker|replace-disk|set-replicas`: each ends when the work is done.
 
 They move replicas by Kafka's own protocol (KIP-455), so they also work with a cluster of Kafka. A move continues
 without the command; started again, the command resumes it.
@@ -6,6 +6,7 @@ without the command; started again, the command resumes it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
@@ -15,7 +16,9 @@ from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, Cluster
 from seglog.cli.options import JsonLines, with_options
 from seglog.cli.output import FAILED, FINE, Out, fail, format_size, warn
 from seglog.cluster.health import ClusterStatus, PartitionStatus
-from seglog.cluster.reassignment_plan import Place, ReplicaMove, evacuate, spread
+from seglog.cluster.reassignment_plan import Place, ReplicaMove, evacuate, resize, spread
+from seglog.coordinators.settings import OFFSETS_TOPIC
+from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC
 
 _PATIENCE: Final = 20
 """Checks of a partition that is neither moving nor moved, before its move has failed: brokers' views may be late."""
@@ -132,6 +135,68 @@ def replace_disk(
             report.done(f"broker {node} has all its {len(own)} replicas in sync", node=[node], replicas=len(own))
             return FINE
         pause()
+
+
+@with_options
+def set_replicas(
+    factor: Annotated[int, typer.Argument(metavar="N", min=1, help="The number of replicas of each partition.")],
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", show_default=False)] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--pattern", metavar="REGEX", help="All topics whose whole name matches.", show_default=False),
+    ] = None,
+    all_internal: Annotated[
+        bool, typer.Option("--all-internal", help="__consumer_offsets and __transaction_state.")
+    ] = False,
+    at_once: _AtOnce = 50,
+    dry_run: _DryRun = False,
+    where: ClusterOptions = DEFAULT_CLUSTER,
+    json: JsonLines = False,
+) -> int:
+    """Give all partitions of topics another number of replicas, and wait until that is done.
+
+    The plan is printed first; --dry-run only prints it.
+    """
+    if not topics and pattern is None and not all_internal:
+        return fail("name topics, or use --pattern or --all-internal")
+    try:
+        wanted = re.compile(pattern) if pattern is not None else None
+    except re.error as error:
+        return fail(f"--pattern {pattern} is not a regular expression: {error}")
+    cluster, report = where.requests(), MoveReport(as_json=json)
+    seen = cluster.look(closely=False)
+    there = {one.topic for one in seen.partitions}
+    chosen = {one for one in there if wanted is not None and wanted.fullmatch(one)}
+    chosen |= there & {OFFSETS_TOPIC, TRANSACTION_TOPIC} if all_internal else set()
+    missing = set(topics or ()) - there
+    if missing:
+        return fail(f"topic {min(missing)} does not exist")
+    chosen |= set(topics or ())
+    if not chosen:
+        return fail(f"no topic matches {pattern}" if pattern is not None else "there is no internal topic yet")
+    partitions = {one.place: one for one in seen.partitions if one.topic in chosen}
+    moves = resize(
+        _targets(seen), _racks(seen), factor, of=partitions, in_sync={at: one.isr for at, one in partitions.items()}
+    )
+    planned = {move.place for move in moves}
+    begun = [
+        ReplicaMove(at, one.replicas, replicas_after(one))
+        for at, one in partitions.items()
+        if (one.adding or one.removing) and at not in planned
+    ]
+    for move in () if dry_run else moves:
+        report.move(move)
+    code = _carry_out(cluster, begun + moves, at_once, report, dry_run=dry_run)
+    if code == FINE and not dry_run:
+        names = ", ".join(sorted(chosen))
+        what = "replica" if factor == 1 else "replicas"
+        report.done(
+            f"{names}: {factor} {what} of each partition, {len(moves)} partitions changed",
+            topics=sorted(chosen),
+            replicas=factor,
+            moved=len(moves),
+        )
+    return code
 
 
 class MoveReport:
