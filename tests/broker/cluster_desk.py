@@ -99,6 +99,7 @@ class Desk:
                 self.took_effect.append,
                 self.identity,
                 GroupConfigs(self.store, self.view, self.configuration),
+                dict,
             ),
             ProducerApis(self.topics),
             ElectionApis(states, self.topics),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus, judge
-from seglog.cluster.model import Evidence
+from seglog.cluster.model import Evidence, Refusal
 
 FINE = PartitionStatus(
     topic="t", number=0, replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, min_insync=2, ends={1: 9, 2: 9, 3: 9}
@@ -158,3 +158,60 @@ def test_lag_is_what_the_leader_has_more() -> None:
     assert [one.lag(node) for node in (1, 2, 3)] == [0, 3, 0]
     assert [one.lag_bytes(node) for node in (1, 2, 3, 4)] == [0, 30, None, 100]
     assert replace(one, leader=None).lag(2) is None
+
+
+DAMAGED = Refusal("/logs/t-0/0.log, position 7, offset 3: torn", "/logs/t-0")
+
+
+@pytest.mark.parametrize(
+    ("partition", "brokers", "kinds", "advice"),
+    [
+        (
+            replace(FINE, isr=(1, 2)),
+            (1, 2, 3),
+            ["refused-replica"],
+            ["stop broker 3, move /logs/t-0 away, and start it: it copies the partition from broker 1"],
+        ),
+        (
+            replace(FINE, leader=None, isr=(3,), replicas=(3,)),
+            (1, 3),
+            ["no-leader", "refused-replica"],
+            ["let broker 3 serve its replica again", "seglog repair /logs/t-0 shows the damage"],
+        ),
+        (
+            replace(FINE, leader=None, isr=(), elr=(2, 3)),
+            (1, 3),
+            ["no-leader", "refused-replica"],
+            ["start broker 2, or let broker 3 serve its replica again", "stop broker 3"],
+        ),
+        (
+            replace(FINE, leader=None, isr=(), last_known=(2, 3), unheard=(2, 3)),
+            (1, 3),
+            ["no-leader", "refused-replica"],
+            ["start broker 2, and let broker 3 serve its replica again", "stop broker 3"],
+        ),
+        (replace(FINE, replicas=(1, 2)), (1, 2, 3), [], []),
+    ],
+    ids=["others lead", "the only one", "another is away", "last known", "not a replica any more"],
+)
+def test_replica_that_its_broker_refuses_is_named_with_the_remedy(
+    partition: PartitionStatus, brokers: tuple[int, ...], kinds: list[str], advice: list[str]
+) -> None:
+    cluster = seen(partition, brokers=brokers)
+    three = replace(cluster.brokers[3], refused={partition.place: DAMAGED})
+    found = judge(replace(cluster, brokers={**cluster.brokers, 3: three}))
+    assert [one.kind for one in found] == kinds
+    for one, expected in zip(found, advice, strict=True):
+        assert expected in one.advice
+        assert "wait for the controller" not in one.advice
+    assert [one.what for one in found if one.kind == "refused-replica"] == [
+        f"broker 3 does not serve its replica of t-0: {DAMAGED.reason}" for kind in kinds if kind == "refused-replica"
+    ]
+
+
+def test_replica_that_is_refused_for_another_reason_needs_no_repair() -> None:
+    cluster = seen(replace(FINE, isr=(1, 2)))
+    three = replace(cluster.brokers[3], refused={("t", 0): Refusal("Raise ulimit -n", "", is_damaged=False)})
+    (found,) = judge(replace(cluster, brokers={**cluster.brokers, 3: three}))
+    assert "Raise ulimit -n" in found.what
+    assert "seglog repair" not in found.advice

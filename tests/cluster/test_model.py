@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.cluster.model import (
+    MOST_REASON,
+    MOST_REFUSALS,
     NO_LEADER,
     BrokerRegistration,
     ElectionKind,
@@ -18,13 +20,18 @@ from seglog.cluster.model import (
     Member,
     PartitionState,
     Recovery,
+    Refusal,
     TopicState,
     decode_broker,
     decode_partition,
+    decode_refusals,
     decode_topic,
     encode,
+    encode_refusals,
+    offline_name,
     parse_partition_name,
     partition_name,
+    with_refusals,
 )
 from tests.cases import case
 
@@ -90,6 +97,31 @@ def test_state_from_before_there_was_evidence_is_read() -> None:
     told["last_known"] = [1]
     state = decode_partition("p", json.dumps(told).encode())
     assert (state.last_known, state.evidence, state.unclean_epoch) == ((Member(1, -1),), (), -1)
+
+
+def test_refusals_of_a_broker_are_read_as_far_as_a_value_may_be_long() -> None:
+    plain = BrokerRegistration(node_id=1, epoch=2, kept_since=2)
+    names = [offline_name(UUID(int=7), number) for number in range(MOST_REFUSALS + 5)]
+    refused = {name: Refusal("x" * 5_000, f"/logs/{name}", is_damaged=False) for name in names}
+    found = decode_broker("brokers/1", encode(with_refusals(plain, refused)))
+    assert len(found.refused) == MOST_REFUSALS
+    assert found.refused[names[0]] == Refusal("x" * MOST_REASON, f"/logs/{names[0]}", is_damaged=False)
+    assert len(encode(found)) < 1 << 19, "ZooKeeper takes values of 1 MiB"
+    told = json.loads(encode(found))
+    told["refused"][names[0]].append("of a later release")
+    assert decode_broker("brokers/1", json.dumps(told).encode()) == found
+    del told["refused"]
+    assert decode_broker("brokers/1", json.dumps(told).encode()).refused == {}
+    assert decode_refusals(encode_refusals(refused)) == refused
+    assert decode_refusals("of another software") == {}
+
+
+def test_recovery_of_an_empty_partition_loses_nothing() -> None:
+    empty = Recovery(3, 1, ElectionKind.LONGEST, 0, 0)
+    assert "may be missing" not in str(empty)
+    assert str(empty).endswith("No replica has reported a record")
+    assert "records from there on may be missing" in str(empty._replace(furthest=1))
+    assert "records from there on may be missing" in str(empty._replace(end=-1))
 
 
 def test_broker_with_more_to_say_is_read() -> None:

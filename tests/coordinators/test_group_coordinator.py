@@ -20,7 +20,6 @@ from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError
 from seglog.core.ground import Ground
-from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.admit import Origin
 from seglog.testing.clock import ManualClock
@@ -155,7 +154,7 @@ def test_a_start_finds_groups_members_and_offsets() -> None:
     coordinated.run(after)
 
 
-def test_unreadable_records_are_skipped_on_load(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_of_unknown_types_are_passed_over_on_load() -> None:
     coordinated = RunningCoordinator()
 
     async def before(coordinator: GroupCoordinator) -> None:
@@ -163,8 +162,7 @@ def test_unreadable_records_are_skipped_on_load(caplog: pytest.LogCaptureFixture
         await coordinator.commit(commit(offset=1))
         partition = coordinated.topic.partitions()[coordinator.partition_of("g")]
         assert partition is not None
-        strange = [NewRecord(b"v", b"\0\x0c\0\1g"), NewRecord(b"v", b"\0\1\0\1"), NewRecord(b"\0\x63", b"\0\2\0\1g")]
-        partition.append(encode_batch(strange), Origin.COORDINATOR)
+        partition.append(encode_batch([NewRecord(b"v", b"\0\x0c\0\1g")]), Origin.COORDINATOR)
 
     async def after(coordinator: GroupCoordinator) -> None:
         while True:
@@ -177,10 +175,44 @@ def test_unreadable_records_are_skipped_on_load(caplog: pytest.LogCaptureFixture
     coordinated.run(before)
     coordinated.restart()
     coordinated.run(after)
-    assert [record.getMessage().split(" is skipped")[0] for record in caplog.records] == [
-        f"offset {offset} of {TopicPartition(OFFSETS_TOPIC, coordinated.coordinator.partition_of('g'))}"
-        for offset in (2, 3)
-    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (NewRecord(b"v", b"\0\1\0\1"), "cannot be read"),
+        (NewRecord(b"\0\x63", b"\0\2\0\1g"), "version 99"),
+        (NewRecord(b"\0\1\0", b"\0\1\0\1g\0\1t\0\0\0\0"), "cannot be read"),
+    ],
+)
+def test_groups_of_a_partition_with_an_unreadable_record_are_refused(record: NewRecord, why: str) -> None:
+    """An offset that was committed before it would be returned otherwise. Groups of other partitions are served."""
+    coordinated = RunningCoordinator()
+    groups = {0: "", 1: ""}
+
+    async def before(coordinator: GroupCoordinator) -> None:
+        groups.update({coordinator.partition_of(f"g{number}"): f"g{number}" for number in range(9)})
+        for group in groups.values():
+            await coordinator.locate(group)
+            await coordinator.commit(commit(group, offset=1))
+        partition = coordinated.topic.partitions()[0]
+        assert partition is not None
+        partition.append(encode_batch([record]), Origin.COORDINATOR)
+
+    async def after(coordinator: GroupCoordinator) -> None:
+        while True:
+            with suppress(CoordinatorError):
+                assert len(coordinator.shard(groups[1]).offsets) == 1
+                break
+            await asyncio.sleep(0)
+        with pytest.raises(CoordinatorError, match=why) as refused:
+            coordinator.shard(groups[0])
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert f"/logs/{OFFSETS_TOPIC}-0, offset 1: " in str(refused.value)
+
+    coordinated.run(before)
+    coordinated.restart()
+    coordinated.run(after)
 
 
 @pytest.mark.parametrize(("commits", "expected"), [(True, 9), (False, 1)])

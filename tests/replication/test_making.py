@@ -29,7 +29,7 @@ def run(path: Path, act: Callable[[Node, list[tuple[str, ...]]], Awaitable[None]
         told: list[tuple[str, ...]] = []
         async with cluster(path, 1, {"replica.lag.time.max.ms": "200"}) as (node,):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(node.membership, "report_offline", told.append)
+                patch.setattr(node.membership, "report_offline", lambda partitions, _: told.append(partitions))
                 await act(node, told)
 
     asyncio.run(within())

@@ -15,6 +15,7 @@ from seglog.client.admin import Admin
 from seglog.client.bootstrap import HostPort
 from seglog.client.connection import describe_code
 from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus
+from seglog.cluster.model import REFUSED_REPLICAS, Refusal, decode_refusals
 from seglog.cluster.reassignment_plan import Place, ReplicaMove
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
@@ -99,14 +100,33 @@ class ClusterAdmin(Admin):
                         strays.append(size)
                     else:
                         sizes.setdefault(place, {})[node] = size
+            refused = self._refused(node, own)
             failed = {one.path: one.error for one in directories if one.error is not None}
             full = {one.path: one.free for one in directories if one.error is None and is_short(one.free, one.total)}
             found = replace(broker, answers=True, failed=failed, full=full)
+            found = replace(found, refused=refused)
             brokers[node] = replace(found, strays=len(strays), stray_bytes=sum(strays))
         partitions = tuple(
             replace(one, ends=ends.get(one.place, {}), sizes=sizes.get(one.place, {})) for one in seen.partitions
         )
         return replace(seen, brokers=brokers, partitions=partitions)
+
+    def _refused(self, node: int, own: Iterable[PartitionStatus]) -> dict[Place, Refusal]:
+        """The replicas that a broker of seglog does not serve; it is asked only if some are not in sync."""
+        lacking = {f"{one.topic}-{one.number}": one.place for one in own if one.leader is None or node not in one.isr}
+        if not lacking:
+            return {}
+        text = None
+        with suppress(RequestFailedError):
+            text = self._described(node, REFUSED_REPLICAS)
+        found = {} if text is None else decode_refusals(text)
+        return {lacking[name]: refusal for name, refusal in found.items() if name in lacking}
+
+    def _described(self, node: int, key: str) -> str | None:
+        """A value of a broker's configuration, None without one."""
+        broker = {"resource_type": _BROKER, "resource_name": str(node), "configuration_keys": (key,)}
+        (result,) = self._at(self._address(node)).ask(ApiKey.DESCRIBE_CONFIGS, {"resources": [broker]}).results
+        return next((one.value for one in result.configs if one.name == key and one.value), None)
 
     def directories(self, node: int) -> list[Directory]:
         """The log directories of a broker."""
@@ -130,11 +150,9 @@ class ClusterAdmin(Admin):
     def store_address(self) -> str | None:
         """The address of the metadata store in a broker's configuration. None for Kafka, and for a broker without a
         cluster."""
-        for node, address in self._brokers().items():
-            broker = {"resource_type": _BROKER, "resource_name": str(node), "configuration_keys": (_STORE,)}
+        for node in self._brokers():
             with suppress(RequestFailedError):
-                (result,) = self._at(address).ask(ApiKey.DESCRIBE_CONFIGS, {"resources": [broker]}).results
-                return next((one.value for one in result.configs if one.name == _STORE and one.value), None)
+                return self._described(node, _STORE)
         return None
 
     def addresses(self) -> list[HostPort]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from seglog.cluster.model import Evidence, Recovery
+from seglog.cluster.model import Evidence, Recovery, Refusal
 from seglog.cluster.reassignment_plan import Place
+
+Key = TypeVar("Key", tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,8 @@ class BrokerStatus:
     strays: int = 0
     stray_bytes: int = 0
     """Replicas that the broker keeps and the cluster does not name."""
+    refused: Mapping[Place, Refusal] = field(default_factory=dict)
+    """Replicas that the broker does not serve although their disk works, and why. Known only to the metadata store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,7 @@ def judge(seen: ClusterStatus) -> list[HealthFinding]:
     """Return the findings, the worst first; none for a healthy cluster. A reassignment in progress is not a finding."""
     return [
         *_no_leader(seen),
+        *_refused(seen),
         *_cuts_refused(seen),
         *_too_few_in_sync(seen),
         *_gone(seen),
@@ -125,14 +130,19 @@ def _no_leader(seen: ClusterStatus) -> Iterator[HealthFinding]:
             "the cluster has no controller: no leader is elected",
             "if this lasts, check the brokers' logs, and whether they reach the metadata store",
         )
-    for nodes, places in _grouped(
-        (tuple(sorted({*one.isr, *one.elr})), one) for one in seen.partitions if one.leader is None
+    for (nodes, refusing), places in _grouped(
+        ((nodes := tuple(sorted({*one.isr, *one.elr})), _refusing(seen, one, nodes)), one)
+        for one in seen.partitions
+        if one.leader is None
     ):
         if not nodes:
             yield from _only_last_known(seen, places)
             continue
         away = [node for node in nodes if node not in seen.brokers]
-        if not away:
+        if refusing and len(refusing) + len(away) == len(nodes):
+            first = f"start {_brokers_named(away, 'or')}, or " if away else ""
+            advice = f"{first}let {_brokers_named(refusing, 'or')} serve its replica again (refused-replica). {_CHOOSE}"
+        elif not away:
             advice = f"{_brokers_named(nodes)} may lead and is registered: wait for the controller"
         else:
             who = "it can lead" if len(away) == 1 else "the first of them can lead"
@@ -143,10 +153,16 @@ def _no_leader(seen: ClusterStatus) -> Iterator[HealthFinding]:
 def _only_last_known(seen: ClusterStatus, places: tuple[Place, ...]) -> Iterator[HealthFinding]:
     """No replica is known to have everything: those that had it last must all report what they have."""
     partitions = [one for one in seen.partitions if one.place in set(places)]
-    for nodes, some in _grouped((tuple(sorted(one.unheard or one.last_known)), one) for one in partitions):
+    for (nodes, refusing), some in _grouped(
+        ((nodes := tuple(sorted(one.unheard or one.last_known)), _refusing(seen, one, nodes)), one)
+        for one in partitions
+    ):
         there = [node for node in nodes if node in seen.brokers]
         away = [node for node in nodes if node not in seen.brokers]
-        if not nodes:
+        if refusing:
+            first = f"start {_brokers_named(away)}, and " if away else ""
+            advice = f"{first}let {_brokers_named(refusing)} serve its replica again (refused-replica). {_CHOOSE}"
+        elif not nodes:
             advice = f"no replica is known to have everything. {_CHOOSE}"
         elif away:
             own = "with its own disk: its log" if len(away) == 1 else "each with its own disk: their logs"
@@ -163,6 +179,36 @@ _CHOOSE = (
     "If the disk is lost for good: seglog cluster choose-leader TOPIC PARTITION shows what each replica has and lets "
     "one lead; records that only the lost disk had are lost"
 )
+
+
+def _refusing(seen: ClusterStatus, partition: PartitionStatus, nodes: Iterable[int]) -> tuple[int, ...]:
+    """Those of the brokers that refuse their replica of the partition."""
+    return tuple(node for node in nodes if node in seen.brokers and partition.place in seen.brokers[node].refused)
+
+
+def _refused(seen: ClusterStatus) -> Iterator[HealthFinding]:
+    """Replicas that their brokers do not serve: most are damaged."""
+    partitions = {one.place: one for one in seen.partitions}
+    for node, broker in sorted(seen.brokers.items()):
+        for place, refusal in sorted(broker.refused.items()):
+            partition = partitions.get(place)
+            if partition is None or node not in partition.replicas:
+                continue
+            where = refusal.directory or f"the directory of {place[0]}-{place[1]}"
+            advice = f"stop broker {node}; seglog repair {where} shows the damage and what can be done; start it again"
+            if not refusal.is_damaged:
+                advice = f"remove the cause; if the replica is not served then, start broker {node} again"
+            elif partition.leader is not None:
+                advice = (
+                    f"stop broker {node}, move {where} away, and start it: it copies the partition from broker "
+                    f"{partition.leader}. Or keep what is there: seglog repair {where}"
+                )
+            yield HealthFinding(
+                "refused-replica",
+                f"broker {node} does not serve its replica of {place[0]}-{place[1]}: {refusal.reason}",
+                advice,
+                (place,),
+            )
 
 
 def _cuts_refused(seen: ClusterStatus) -> Iterator[HealthFinding]:
@@ -242,6 +288,8 @@ def _under_replicated(seen: ClusterStatus) -> Iterator[HealthFinding]:
     lacking: dict[int, list[PartitionStatus]] = {}
     for partition in seen.partitions:
         for node in partition.missing if partition.leader is not None else ():  # `_no_leader` reports the others
+            if _refusing(seen, partition, (node,)):
+                continue  # as `_refused` says
             lacking.setdefault(node, []).append(partition)
     for node, partitions in sorted(lacking.items()):
         places = tuple(one.place for one in partitions)
@@ -283,10 +331,8 @@ def _come_back(node: int, can_be_removed: bool) -> str:
     )
 
 
-def _grouped(
-    pairs: Iterable[tuple[tuple[int, ...], PartitionStatus]],
-) -> list[tuple[tuple[int, ...], tuple[Place, ...]]]:
-    groups: dict[tuple[int, ...], list[Place]] = {}
+def _grouped(pairs: Iterable[tuple[Key, PartitionStatus]]) -> list[tuple[Key, tuple[Place, ...]]]:
+    groups: dict[Key, list[Place]] = {}
     for nodes, partition in pairs:
         groups.setdefault(nodes, []).append(partition.place)
     return [(nodes, tuple(places)) for nodes, places in sorted(groups.items())]

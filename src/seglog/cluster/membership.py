@@ -24,10 +24,12 @@ from seglog.cluster.model import (
     BrokerRegistration,
     InvalidStateError,
     Member,
+    Refusal,
     VersionRange,
     broker_name,
     decode_broker,
     encode,
+    with_refusals,
 )
 from seglog.cluster.store import (
     MISSING,
@@ -393,9 +395,10 @@ class Membership:
         except InvalidStateError as error:
             raise NodeIdTakenError(f"node id {self._wanted.node_id} is taken: {error}") from error
 
-    def report_offline(self, partitions: Sequence[str]) -> None:
-        """The broker cannot serve these partitions, by the names of a registration: `run` writes that."""
-        self._wanted = replace(self._wanted, offline=tuple(partitions))
+    def report_offline(self, partitions: Sequence[str], refused: Mapping[str, Refusal]) -> None:
+        """The broker cannot serve these partitions, by the names of a registration, some of them because it refuses
+        them: `run` writes that."""
+        self._wanted = with_refusals(replace(self._wanted, offline=tuple(partitions)), refused)
         self._is_written = False
         self._woken.set()
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -105,6 +106,8 @@ class Recovery(NamedTuple):
         first = f"broker {self.leader} leads since epoch {self.leader_epoch}: {_REASONS[self.kind]}"
         if self.kind is ElectionKind.PROVEN:
             return first
+        if self.end == 0 and self.furthest <= 0:
+            return f"{first}. No replica has reported a record"
         end = "Where its log ended is not known" if self.end < 0 else f"It ends at offset {self.end}"
         more = f", and another replica had offsets up to {self.furthest - 1}" if self.furthest > self.end else ""
         return f"{first}. {end}: records from there on may be missing{more}"
@@ -116,6 +119,24 @@ _REASONS: Final[Mapping[ElectionKind, str]] = {
     ElectionKind.UNCLEAN: "unclean.leader.election.enable allows it",
     ElectionKind.CHOSEN: "an operator chose it",
 }
+
+
+class Refusal(NamedTuple):
+    """The reason why a broker does not serve a replica that it has: with file and offset, if it ``is_damaged``.
+    ``directory`` is the partition's, on that broker."""
+
+    reason: str
+    directory: str = ""
+    is_damaged: bool = True
+
+
+REFUSED_REPLICAS: Final = "seglog.refused.replicas"
+"""The key under which a broker describes its refused replicas in its configuration, if it is asked for this key: for a
+client that cannot read the metadata store. It cannot be set."""
+MOST_REFUSALS: Final = 100
+"""Refusals in a registration: ZooKeeper takes values of up to 1 MiB."""
+MOST_REASON: Final = 1000
+"""Characters of a refusal's reason."""
 
 
 class VersionRange(NamedTuple):
@@ -153,7 +174,10 @@ class BrokerRegistration:
     is_stopping: bool = False
     directories: tuple[str, ...] = ()
     offline: tuple[str, ...] = ()
-    """Partitions, by `offline_name`, that it cannot serve because their log directory has failed (KIP-112)."""
+    """Partitions, by `offline_name`, that it cannot serve: their log directory has failed (KIP-112), or they are
+    damaged."""
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    """Those of ``offline`` that it refuses, and why; at most `MOST_REFUSALS`. An older seglog names none."""
     reports: bool = False
     """Whether it reports `Evidence`; an older seglog does not."""
     features: Mapping[str, VersionRange] = field(default_factory=dict)
@@ -299,6 +323,25 @@ class MetadataImage(NamedTuple):
     rules: Callable[[TopicState], TopicRules]
 
 
+def encode_refusals(refused: Mapping[str, Refusal]) -> str:
+    """As a broker describes its own refused replicas, by ``<topic>-<number>``: see `REFUSED_REPLICAS`."""
+    return json.dumps(refused, sort_keys=True, separators=(",", ":"))
+
+
+def decode_refusals(text: str) -> dict[str, Refusal]:
+    """The inverse of `encode_refusals`; nothing of what another software says."""
+    try:
+        return {name: Refusal(*found[:3]) for name, found in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def with_refusals(registration: BrokerRegistration, refused: Mapping[str, Refusal]) -> BrokerRegistration:
+    """Return the registration with these refusals, as many and as long as a value of the store may be."""
+    kept = {name: refused[name]._replace(reason=refused[name].reason[:MOST_REASON]) for name in sorted(refused)}
+    return replace(registration, refused=dict(islice(kept.items(), MOST_REFUSALS)))
+
+
 def of_partition(brokers: Mapping[int, BrokerRegistration], key: tuple[UUID, int]) -> Mapping[int, BrokerRegistration]:
     """Return the brokers that can serve the partition: without those whose log directory with it has failed."""
     if not any(broker.offline for broker in brokers.values()):
@@ -390,6 +433,7 @@ def decode_broker(name: str, data: bytes) -> BrokerRegistration:
                 **{one.name: told[one.name] for one in fields(BrokerRegistration) if one.name in told},
                 "directories": tuple(told["directories"]),
                 "offline": tuple(told.get("offline", ())),
+                "refused": {name: Refusal(*found[:3]) for name, found in told.get("refused", {}).items()},
                 "features": {name: VersionRange(*found) for name, found in told.get("features", {}).items()},
             }
         ),

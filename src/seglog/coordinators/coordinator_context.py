@@ -13,18 +13,17 @@ from typing import Final
 from seglog.coordinators.coordinator_error import code_of_outcome
 from seglog.core.clock import Clock
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import NotLeaderError
+from seglog.core.errors import CorruptError, CorruptRecordError, DamagedPartitionError, NotLeaderError, SeglogError
 from seglog.core.types import NO_EPOCH, NO_PRODUCER_ID, Buffer, ProducerIdAndEpoch
 from seglog.records import any_magic
-from seglog.records.batch import BatchHeader, entries
+from seglog.records.batch import BatchHeader
 from seglog.records.record import NewRecord, Record, encode_batch
 from seglog.replication.replica import Replica
 from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.log import AppendResult
-from seglog.storage.log.reads import UpTo
+from seglog.storage.log.reads import checked_batches
 
-_READ_BYTES: Final = 1 << 20
 _NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
@@ -39,6 +38,8 @@ class CoordinatorContext:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._is_over = False
+        self.refusal: SeglogError | None = None
+        """The reason why the records cannot be replayed."""
 
     @property
     def is_led(self) -> bool:
@@ -68,23 +69,31 @@ class CoordinatorContext:
         """All batches up to the current end of the log, with their records.
 
         The end is the log's, not the high watermark, which a new leader does not know at once
-        (``CoordinatorLoaderImpl``).
+        (``CoordinatorLoaderImpl``). Raises `CorruptError` at damage.
         """
         log = self.partition.log
-        offset, end = log.log_start_offset, log.log_end_offset
-        while offset < end:
-            fetched = log.read(offset, _READ_BYTES, up_to=UpTo.LOG_END)
-            if not fetched.size:
-                if fetched.next_offset <= offset:
-                    return
-                offset = fetched.next_offset
-                continue
-            data = memoryview(fetched.read())
-            for entry in entries(data):
-                header = any_magic.describe(data, entry)
-                offset = header.last_offset + 1
+        for header, entry, data, (file, position) in checked_batches(log, log.log_start_offset, log.log_end_offset):
+            try:
                 records = any_magic.decode(data, entry)
-                yield header, [record for record in records if record.offset >= log.log_start_offset]
+            except CorruptError as error:
+                raise error.at(file=file, base=position, offset=header.base_offset) from error
+            yield header, [record for record in records if record.offset >= log.log_start_offset]
+
+    def refuse(self, error: SeglogError) -> None:
+        """The records cannot be replayed: what clients would get is wrong, so they get nothing. This broker gives the
+        partition up, for another replica to lead it."""
+        self.refusal = error
+        log = self.partition.log
+        self.partition.damaged(
+            DamagedPartitionError(
+                f"{error}. {self.partition.topic_partition} cannot be coordinated from this replica, and nothing was "
+                f"changed: see `seglog verify {log.path}` and `seglog repair {log.path}`"
+            )
+        )
+
+    def unreadable(self, record: Record, error: SeglogError) -> CorruptRecordError:
+        """For a record whose batch is as it was written, and that this release cannot read."""
+        return CorruptRecordError(str(error), file=self.partition.log.path, offset=record.offset)
 
     # Writing
 

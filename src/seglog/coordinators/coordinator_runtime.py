@@ -23,7 +23,7 @@ from seglog.coordinators.coordinator_context import CoordinatorContext
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.settings import java_hash
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import SeglogError
+from seglog.core.errors import CorruptError, SeglogError, UnsupportedFormatError
 from seglog.core.ground import Ground
 from seglog.replication.replica import Replica
 
@@ -113,7 +113,7 @@ class CoordinatorRuntime(ABC, Generic[C]):
         self._wants_loading.clear()
         for number in range(len(self._topic.partitions())):
             context = self._context(number)
-            if context is not None and not context.is_replayed:
+            if context is not None and not context.is_replayed and context.refusal is None:
                 await self._load(context)
 
     async def _load(self, context: C) -> None:
@@ -125,7 +125,11 @@ class CoordinatorRuntime(ABC, Generic[C]):
                 await asyncio.sleep(0)
                 if not context.is_led:  # `_contexts` has another one by now, or none
                     return
-        except (SeglogError, OSError) as error:  # it was deleted or truncated meanwhile, or is damaged
+        except (CorruptError, UnsupportedFormatError) as error:
+            if context.is_led:  # else the log may have been truncated under its reader
+                context.refuse(error)
+            return
+        except (SeglogError, OSError) as error:  # it was deleted or truncated meanwhile
             _log.error("%s cannot be loaded: %s", context.partition.topic_partition, error)
             return
         context.replayed()
@@ -199,6 +203,10 @@ class CoordinatorRuntime(ABC, Generic[C]):
             )
         if context is None:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, f"this broker does not coordinate {self._what} {key}")
+        if context.refusal is not None:
+            raise CoordinatorError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self._what} {key} cannot be loaded: {context.refusal}"
+            )
         if not context.is_loaded:
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._what} {key} is being loaded")
         return context
@@ -216,10 +224,10 @@ class CoordinatorRuntime(ABC, Generic[C]):
         raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
     def _all_contexts(self) -> Iterator[C]:
-        """All contexts of this broker. Raises `CoordinatorError` if one is not loaded yet."""
+        """All contexts of this broker that can be loaded. Raises `CoordinatorError` if one is not loaded yet."""
         for number in range(len(self._topic.partitions())):
             context = self._context(number)
-            if context is not None:
+            if context is not None and context.refusal is None:
                 if not context.is_loaded:
                     raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._what}s are being loaded")
                 yield context

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 from uuid import UUID
@@ -22,7 +21,6 @@ from seglog.core.types import NO_PRODUCER_ID, ProducerIdAndEpoch
 from seglog.records.record import ControlType, Record, parse_control
 from seglog.replication.replica import Replica
 
-_log: Final = logging.getLogger("seglog.coordinators")
 _PART_BYTES: Final = 256 << 10
 """The size at which a batch of commits or deletions ends, far below ``max.message.bytes``."""
 _RECORDS_AT_ONCE: Final = 256
@@ -49,7 +47,7 @@ class GroupContext(CoordinatorContext):
         return Now(round(self._clock.monotonic() * 1000), self._clock.now_ms())
 
     def replay(self) -> Iterator[None]:
-        """Replay the partition in short steps."""
+        """Replay the partition in short steps. Raises `CorruptError` at damage, and at a record that it cannot read."""
         for header, records in self.batches_to_replay():
             if header.is_control:
                 self._end_transactions(records, header.producer_id)
@@ -80,14 +78,14 @@ class GroupContext(CoordinatorContext):
             self._early_markers.append((producer_id, marker, commit))
 
     def _replay(self, record: Record, producer_id: int) -> None:
-        """Replay one record. Skip it if it is damaged or of a newer Kafka; it stays in the log."""
+        """Replay one record. Raises `CorruptRecordError` if it cannot be read: without it the group would be another
+        (``CoordinatorLoaderImpl`` fails, too). A record of an unknown type is passed over."""
         if record.key is None:
             return
         try:
             entry = decode(record.key, record.value)
         except (CorruptRecordError, UnsupportedFormatError) as error:
-            _log.warning("offset %d of %s is skipped: %s", record.offset, self.partition.topic_partition, error)
-            return
+            raise self.unreadable(record, error) from error
         if entry is not None:
             self.shard.replay(entry, record.offset, producer_id)
 

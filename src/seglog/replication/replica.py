@@ -30,6 +30,7 @@ from seglog.core.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
+    SeglogError,
     UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
 )
@@ -107,6 +108,9 @@ class ReplicaListener:
     def check_session(self) -> None:
         """`Replica.doubt` or `Replica.resign` is due if the metadata store has not confirmed the broker's session for
         too long, or says that it has ended."""
+
+    def damaged(self, replica: Replica, error: SeglogError) -> None:
+        """The replica cannot be served: its log is damaged."""
 
     def cut_refused(self, replica: Replica) -> None:
         """The replica does not truncate at ``refused_cut``, as its leader asks."""
@@ -566,6 +570,10 @@ class Replica:
         for waiter in tuple(self.waiters):
             waiter.grown(MAX_INT32)
         self.wake_followers()
+
+    def damaged(self, error: SeglogError) -> None:
+        """A reader has found damage: this replica must neither lead nor follow."""
+        self._listener.damaged(self, error)
 
     def read(self, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> LogSlice:
         """Return a slice for a consumer. An offset above the visible end is out of range only if the log ends before

@@ -22,13 +22,21 @@ from seglog.cluster.model import (
     TOPICS,
     BrokerRegistration,
     PartitionState,
+    Refusal,
     of_partition,
+    offline_name,
     partition_name,
     tombstone_name,
 )
 from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError, TooManyFilesError
+from seglog.core.errors import (
+    DamagedPartitionError,
+    LogDirFullError,
+    LogDirOfflineError,
+    SeglogError,
+    TooManyFilesError,
+)
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.replication.evidence_reports import EvidenceReports
@@ -109,6 +117,8 @@ class Replicas(ReplicaListener):
         self._offline: set[Key] = set()
         self._not_yet: set[Key] = set()
         """Those of `_offline` that are tried again."""
+        self._refusals: dict[Key, Refusal] = {}
+        """Why those of `_offline` are refused whose log directory is in use."""
         self._away: set[Key] = set()
         """Partitions on a full disk that another replica in sync leads. It does not wait for this follower."""
         self._no_room: set[Key] = set()
@@ -374,6 +384,8 @@ class Replicas(ReplicaListener):
         if gone:
             self._offline -= gone
             self._not_yet -= gone
+            for key in gone:
+                self._refusals.pop(key, None)
             self._away -= gone
             self._report_offline()
         await self._make([key for key in wanted if key not in self._by_key and self._is_mine(key)])
@@ -422,7 +434,7 @@ class Replicas(ReplicaListener):
             logs = await self._lane.run(partial(self._directories.hold_many, wanted))
         except SeglogError as error:
             logs = [error] * len(wanted)
-        before = self._offline.copy()
+        before = self._offline.copy(), self._refusals.copy()
         for one, log in zip(wanted, logs, strict=True):
             key = (one.topic_id, one.number)
             if isinstance(log, SeglogError):
@@ -434,12 +446,13 @@ class Replicas(ReplicaListener):
                 continue
             self._serve_log(key, one.partition, directory, log)
         self._observer.strays_changed()
-        if self._offline != before:
+        if (self._offline, self._refusals) != before:
             self._report_offline()
 
     def _serve_log(self, key: Key, partition: TopicPartition, directory: LogDir, log: Log) -> None:
         self._offline.discard(key)
         self._not_yet.discard(key)
+        self._refusals.pop(key, None)
         replica = self._by_key[key] = Replica(directory, partition, key[0], log, listener=self)
         self._observer.shown(replica)
         if self._is_mine(key):
@@ -460,11 +473,36 @@ class Replicas(ReplicaListener):
     def _cannot_be_had(self, key: Key, partition: TopicPartition, error: SeglogError) -> None:
         if key not in self._offline:
             _logger.error("the replica of %s cannot be opened: %s", partition, error)
-        self._offline.add(key)
+        self._refuse(key, partition, error)
         if isinstance(error, TooManyFilesError | LogDirFullError):
             self._not_yet.add(key)
         else:
             self._not_yet.discard(key)
+
+    def _refuse(self, key: Key, partition: TopicPartition, error: SeglogError) -> None:
+        self._offline.add(key)
+        if not isinstance(error, LogDirOfflineError):  # of these the log directory says why
+            is_damaged = isinstance(error, DamagedPartitionError)
+            self._refusals[key] = Refusal(str(error), self._directories.place_of(partition), is_damaged)
+
+    def damaged(self, replica: Replica, error: SeglogError) -> None:
+        """Give the partition up until the next start: an intact replica in sync leads it."""
+        key = (replica.topic_id, replica.topic_partition.partition)
+        if self._by_key.get(key) is not replica or key in self._offline:
+            return
+        _logger.error("%s is not served any more: %s", replica.topic_partition, error)
+        self._refuse(key, replica.topic_partition, error)
+        self._take_back(key, replica)
+        self._report_offline()
+
+    def refused_partitions(self) -> dict[str, Refusal]:
+        """The replicas that this broker has and does not serve, by ``<topic>-<number>``, and why."""
+        topics = self._view.topics_by_id
+        return {
+            str(TopicPartition(topics[topic_id].name, number)): refusal
+            for (topic_id, number), refusal in self._refusals.items()
+            if topic_id in topics
+        }
 
     def _not_named(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """Return what is here and not in the cluster. ``removed``: the cluster deleted it, or gave it to other brokers.
@@ -533,7 +571,9 @@ class Replicas(ReplicaListener):
 
     def _report_offline(self) -> None:
         """Let the controller know: it elects other leaders."""
-        self._membership.report_offline(self.offline)
+        self._membership.report_offline(
+            self.offline, {offline_name(*key): refusal for key, refusal in self._refusals.items()}
+        )
 
     def directory_failed(self, directory: LogDir) -> None:
         """Serve nothing of this directory any more."""

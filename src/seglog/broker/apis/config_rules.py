@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from seglog.broker.configuration import Configuration
 from seglog.broker.requests import ApiError
+from seglog.cluster.model import REFUSED_REPLICAS, Refusal, encode_refusals
 from seglog.coordinators.consumer.group_config import GROUP_KEYS, GroupConfigBounds, check_group_config
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, default_text
 from seglog.core.config import INTERNAL_SEGMENT_BYTES, REFUSED_TOPIC_KEYS, SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
@@ -192,6 +193,21 @@ def describe_broker(configuration: Configuration, wanted: Collection[str] | None
         value, source = (own[0][1], own[0][2]) if own else (None, ConfigSource.DEFAULT)
         found.append(_described(row, value or None, source, layers, read_only=name not in DYNAMIC_KEYS))
     return found
+
+
+def describe_refusals(refused: Mapping[str, Refusal]) -> dict[str, Any]:
+    """See `REFUSED_REPLICAS`."""
+    return {
+        "name": REFUSED_REPLICAS,
+        "value": encode_refusals(refused),
+        "read_only": True,
+        "is_default": False,
+        "config_source": int(ConfigSource.STATIC),
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": _TYPES["string"],
+        "documentation": "Replicas that this broker does not serve although their disk works, and why.",
+    }
 
 
 def describe_defaults(configuration: Configuration, wanted: Collection[str] | None) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from seglog.broker.apis.config_rules import (
     describe_broker,
     describe_defaults,
     describe_group,
+    describe_refusals,
     describe_topic,
 )
 from seglog.broker.configuration import DEFAULT, Configuration
@@ -26,6 +27,7 @@ from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, Reque
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topic_validation import check_topic_name
 from seglog.broker.topics import Topics
+from seglog.cluster.model import REFUSED_REPLICAS, Refusal
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.error_codes import ErrorCode
@@ -70,13 +72,16 @@ class ConfigApis:
         took_effect: Callable[[BrokerConfig], None],
         identity: Identity,
         groups: GroupConfigs,
+        refused: Callable[[], Mapping[str, Refusal]],
     ) -> None:
+        """``refused`` are this broker's replicas that it does not serve, by ``<topic>-<number>``."""
         self._topics = topics
         self._changes = changes
         self._configuration = configuration
         self._took_effect = took_effect
         self._identity = identity
         self._groups = groups
+        self._refused = refused
 
     def handlers(self) -> Mapping[int, ApiHandler]:
         return {
@@ -127,7 +132,8 @@ class ConfigApis:
             if int(name) != expected:
                 message = f"Unexpected broker id, expected {expected} or empty string, but received {name}"
                 raise ApiError(ErrorCode.INVALID_REQUEST, message)
-            return describe_broker(self._configuration, wanted)
+            found = describe_broker(self._configuration, wanted)
+            return [*found, describe_refusals(self._refused())] if REFUSED_REPLICAS in (wanted or ()) else found
         if resource.resource_type == ConfigResource.GROUP:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")

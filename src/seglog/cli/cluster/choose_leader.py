@@ -28,6 +28,7 @@ from seglog.cluster.model import (
     decode_topic,
     encode,
     of_partition,
+    offline_name,
     partition_name,
     topic_name,
 )
@@ -42,6 +43,9 @@ class _StoredPartition(NamedTuple):
     state: PartitionState
     version: int
     brokers: dict[int, BrokerRegistration]
+    """Those that can serve the partition."""
+    unable: dict[int, str]
+    """Registered brokers that cannot, and why."""
 
 
 @with_options
@@ -79,6 +83,8 @@ async def _choose(store: MetadataStore, topic: str, partition: int, node: int | 
         _show(out, f"{topic}-{partition}", found)
         if node is None:
             return FINE
+        if node in found.unable:
+            raise RequestFailedError(f"broker {node} cannot lead {topic}-{partition}: {found.unable[node]}")
         try:
             chosen = choose(found.state, node, found.brokers)
         except ValueError as error:
@@ -108,7 +114,12 @@ async def _find(store: MetadataStore, topic: str, partition: int) -> _StoredPart
         raise RequestFailedError(f"partition {topic}-{partition} does not exist")
     registered = [decode_broker(path, value.value) for path, value in values.items() if path.startswith(f"{BROKERS}/")]
     brokers = of_partition({one.node_id: one for one in registered}, key)
-    return _StoredPartition(name, decode_partition(name, stored.value), stored.version, dict(brokers))
+    refusals = {one.node_id: one.refused.get(offline_name(*key)) for one in registered if one.node_id not in brokers}
+    unable = {
+        node: "its log directory has failed" if refusal is None else refusal.reason
+        for node, refusal in refusals.items()
+    }
+    return _StoredPartition(name, decode_partition(name, stored.value), stored.version, dict(brokers), unable)
 
 
 def _show(out: Out, name: str, found: _StoredPartition) -> None:
@@ -121,6 +132,8 @@ def _show(out: Out, name: str, found: _StoredPartition) -> None:
         role = "in sync" if node in state.isr_nodes else "was in sync" if node in had else "was not in sync"
         if said is not None:
             out.line(f"  {describe(said, is_heard=node not in unheard)} ({role})")
+        elif node in found.unable:
+            out.line(f"  broker {node} does not serve its replica: {found.unable[node]} ({role})")
         else:
             there = "has not reported its log" if node in found.brokers else "is not running"
             out.line(f"  broker {node} {there} ({role})")

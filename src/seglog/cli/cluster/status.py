@@ -100,6 +100,10 @@ def _document(seen: ClusterStatus, findings: Sequence[HealthFinding]) -> dict[st
                 "full": dict(broker.full),
                 "strays": broker.strays,
                 "strayBytes": broker.stray_bytes,
+                "refused": [
+                    {"partition": f"{topic}-{number}", "reason": refusal.reason, "directory": refusal.directory}
+                    for (topic, number), refusal in sorted(broker.refused.items())
+                ],
             }
             for node, broker in sorted(seen.brokers.items())
         ],

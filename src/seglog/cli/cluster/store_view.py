@@ -26,7 +26,8 @@ def look(address: str) -> ClusterStatus:
 
 
 def with_reports(seen: ClusterStatus, known: ClusterStatus) -> ClusterStatus:
-    """Add to a state by the brokers what only the store has: the reports of replicas, and how leaders were elected."""
+    """Add to a state by the brokers what only the store has: the reports of replicas, how leaders were elected, and the
+    replicas that brokers refuse."""
     if seen.cluster_id != known.cluster_id:
         return seen
     states = {one.place: one for one in known.partitions}
@@ -36,7 +37,11 @@ def with_reports(seen: ClusterStatus, known: ClusterStatus) -> ClusterStatus:
         else one
         for one in seen.partitions
     )
-    return replace(seen, partitions=tuple(partitions))
+    brokers = {
+        node: replace(one, refused=known.brokers[node].refused) if node in known.brokers else one
+        for node, one in seen.brokers.items()
+    }
+    return replace(seen, brokers=brokers, partitions=tuple(partitions))
 
 
 def read(values: Mapping[str, VersionedValue]) -> ClusterStatus:
@@ -69,6 +74,10 @@ def read(values: Mapping[str, VersionedValue]) -> ClusterStatus:
                 assigned.update({(topic.topic_id, at): nodes for at, nodes in enumerate(topic.assignment)})
             elif kind == model.PARTITIONS and rest:
                 states[model.parse_partition_name(name)] = model.decode_partition(name, value)
+    places = {model.offline_name(*key): (names[key[0]], key[1]) for key in assigned}
+    for node, broker in registered.items():
+        refused = {places[name]: refusal for name, refusal in broker.refused.items() if name in places}
+        brokers[node] = replace(brokers[node], refused=refused)
     partitions = [
         _seen(
             names[topic_id],

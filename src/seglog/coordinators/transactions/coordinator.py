@@ -44,6 +44,20 @@ class TransactionContext(CoordinatorContext):
         self.shard = TransactionShard()
         self._completions: dict[str, asyncio.Task[None]] = {}
 
+    def replay(self) -> Iterator[None]:
+        """Replay the partition in short steps. Raises `CorruptError` at damage, and at a record that it cannot read."""
+        for header, records in self.batches_to_replay():
+            for record in () if header.is_control else records:
+                if record.key is None:
+                    continue
+                try:
+                    decoded = decode(record.key, record.value)
+                except (CorruptRecordError, UnsupportedFormatError) as error:
+                    raise self.unreadable(record, error) from error
+                if decoded is not None:
+                    self.shard.replay(*decoded)
+            yield
+
     def note_completion(self, transactional_id: str, completion: asyncio.Task[None]) -> None:
         """``completion`` has the markers of a decided transaction written."""
         self._completions[transactional_id] = completion
@@ -89,20 +103,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
         return TransactionContext(partition, self._clock)
 
     def replay(self, context: TransactionContext) -> Iterator[None]:
-        for header, records in context.batches_to_replay():
-            for record in () if header.is_control else records:
-                if record.key is None:
-                    continue
-                try:
-                    decoded = decode(record.key, record.value)
-                except (CorruptRecordError, UnsupportedFormatError) as error:
-                    _log.warning(
-                        "offset %d of %s is skipped: %s", record.offset, context.partition.topic_partition, error
-                    )
-                    continue
-                if decoded is not None:
-                    context.shard.replay(*decoded)
-            yield
+        return context.replay()
 
     def loaded(self, context: TransactionContext) -> None:
         for transaction in list(context.shard.prepared()):

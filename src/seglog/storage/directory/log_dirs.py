@@ -314,6 +314,11 @@ class LogDirs:
             raise UnknownTopicError(f"there is no partition {partition} in {', '.join(one.path for one in self.dirs)}")
         return directory
 
+    def place_of(self, partition: TopicPartition) -> str:
+        """The path of a partition's directory, "" if there is none."""
+        directory = self._where.get(partition)
+        return "" if directory is None else directory.path_of(partition)
+
     def hold_many(self, wanted: Iterable[ReplicaSpec]) -> list[Log | SeglogError]:
         """`LogDir.hold_many`: each partition in its directory, a new one in that with the fewest partitions.
 

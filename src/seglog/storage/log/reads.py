@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from seglog.core.errors import CorruptError, LogClosedError, OffsetOutOfRangeError
+from seglog.core.errors import CorruptBatchError, CorruptError, LogClosedError, OffsetOutOfRangeError
 from seglog.core.fs import File
-from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, TopicPartition
+from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, Buffer, TopicPartition
 from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry, entries
 from seglog.records.record import Record
+from seglog.storage.formats.batch_walk import walk
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.segment import Segment
 from seglog.storage.log.segments import segment_at
@@ -97,6 +98,13 @@ class LogSlice(NamedTuple):
         except CorruptError as error:
             file = self.file.path if self.file is not None else None
             raise error.at(file=file, base=self.position, offset=entry.offset if entry else self.offset) from error
+
+
+class FilePlace(NamedTuple):
+    """A position in a file, in bytes."""
+
+    file: str
+    position: int
 
 
 class AbortedFilter:
@@ -189,6 +197,66 @@ def _fetch(log: ReadableLog, offset: int, max_bytes: int, up_to: UpTo, *, min_on
             aborted = tuple(_aborted(segments, at, offset, _upper_bound(segments, at, found.position + size, limit)))
         return LogSlice(offset, file, found.position, size, offset, log_start, high_watermark, stable, aborted)
     return nothing._replace(next_offset=limit)
+
+
+def checked_batches(log: ReadableLog, start: int, end: int) -> Iterator[tuple[BatchHeader, Entry, Buffer, FilePlace]]:
+    """All batches with offsets from ``start`` to before ``end``: for a reader whose result must be right or refused.
+
+    No index is used, each CRC is checked, and each segment must lead from one batch to the next up to its end, so that
+    a damaged length hides nothing. Otherwise raises `CorruptError`, with file, position and offset. The bytes are valid
+    until the next item.
+    """
+    offset, tries = start, 0
+    while offset < end:
+        segments = log.segments
+        at = max(segment_at(segments, offset), 0)
+        try:
+            for batch in _checked_segment(segments, at, offset):
+                header, (file, position) = batch[0], batch[3]
+                if header.base_offset >= end:  # appended since, unless its offset is damaged
+                    if offset < end and segments[at].base_offset < end:
+                        reason = f"offset {header.base_offset} follows, in a log that ended at {end}"
+                        raise CorruptBatchError(reason, position=position, file=file, offset=offset)
+                    return
+                yield batch
+                offset, tries = header.last_offset + 1, 0
+        except LogClosedError:  # compaction has replaced it
+            tries += 1
+            if tries == _TRIES:
+                raise
+            continue
+        if at + 1 < len(segments):
+            offset = max(offset, segments[at + 1].base_offset)
+        elif offset < end and segments is log.segments:
+            last = segments[at]
+            reason = f"the log ends here, and not at offset {end}"
+            raise CorruptBatchError(reason, position=last.size, file=last.paths.log, offset=offset)
+
+
+def _checked_segment(
+    segments: Sequence[Segment], at: int, start: int
+) -> Iterator[tuple[BatchHeader, Entry, Buffer, FilePlace]]:
+    segment = segments[at]
+    path, size = segment.paths.log, segment.size
+    following, limit = segment.base_offset, segments[at + 1].base_offset if at + 1 < len(segments) else None
+    behind = 0
+    for found, position, chunk in walk(segment.log, 0, size):
+        entry = Entry(0, found.size, found.offset, found.magic)
+        data = chunk[found.position : found.position + found.size]
+        try:
+            header = any_magic.describe(data, entry, deep=False)
+            if header.last_offset < following or (limit is not None and header.last_offset >= limit):
+                reason = f"offsets {header.base_offset} to {header.last_offset} are not in order here"
+                raise CorruptBatchError(reason, position=0)
+            if header.last_offset >= start:
+                any_magic.check(data, entry)
+                yield header, entry, data, FilePlace(path, position)
+        except CorruptError as error:
+            raise error.at(file=path, base=position, offset=following) from error
+        following, behind = header.last_offset + 1, position + found.size
+    if behind < size:
+        reason = f"no whole batch begins here, and the segment has {size} bytes"
+        raise CorruptBatchError(reason, position=behind, file=path, offset=following)
 
 
 def _end_position(segments: Sequence[Segment], at: int, limit: int, log_end: int) -> int:
