@@ -145,7 +145,7 @@ class Node:
 
     @property
     def over(self) -> asyncio.Event:
-        """Set when the broker must stop: on request, or because a vital task failed."""
+        """Set when the broker must stop: on request, or because a task of it has ended."""
         return self._tasks.over
 
     @property
@@ -215,9 +215,9 @@ class Node:
         else:  # others must find the listeners, and clients get answers while the store takes no writes
             await self._open_to_clients(ids)
             await self._join()
-            self._tasks.begin("offsets-topic", self._offsets_topic.complete_config())
+            self._tasks.begin_once("offsets-topic", self._offsets_topic.complete_config())
         await self._open_to_owner()
-        self._tasks.begin("warm-up", warm_up())
+        self._tasks.begin_once("warm-up", warm_up())
 
     # Its parts
 
@@ -439,12 +439,16 @@ class Node:
         )
         await lifecycle.join()
         tasks.begin("configuration", self.configuration.follow(self.view, self.changes, self._took_effect))
-        tasks.begin("metadata store", self._end_when_broken(), is_vital=True)
-        tasks.begin("history", self.seen.run(), is_vital=True)
+        tasks.begin("metadata-store", self._end_when_broken())
+        tasks.begin("view", self._end_when_blind())
+        tasks.begin("history", self.seen.run())
         lifecycle.run()
 
     async def _end_when_broken(self) -> None:
         raise StoreError(await self.store.until_broken())
+
+    async def _end_when_blind(self) -> None:
+        raise await self.view.until_failed()
 
     # Requests
 
@@ -570,6 +574,7 @@ class Node:
             groups=self.groups,
             identity=self.identity,
             store_status=self._store_status,
+            task_failure=lambda: self._tasks.failure,
             now=self._ground.clock.monotonic,
             started_ms=self._ground.clock.now_ms(),
         )
@@ -602,6 +607,7 @@ class Node:
             listener = self._ground.listener(wanted, dispatch, self.quotas)
             address = await listener.start()
             self._tasks.at_stop(listener.stop)
+            self._tasks.begin(f"listener-{address.name}", listener.run())
             self.addresses.append(address)
             self.identity.advertise(wanted.name, told, address.port)
 

@@ -51,7 +51,7 @@ class BrokerLifecycle:
 
     async def join(self) -> None:
         """Register, then lead and follow as the cluster says."""
-        self._tasks.begin("disks", self._follow_disks(), is_vital=True)
+        self._tasks.begin("disks", self._follow_disks())
         self._tasks.at_stop(self._replicas.close)
         await self._replicas.start()
         listeners = {name: address.host_port for name, address in self._identity.advertised.items()}
@@ -61,9 +61,9 @@ class BrokerLifecycle:
 
     def run(self) -> None:
         """Begin the tasks of a registered broker."""
-        self._tasks.begin("membership", self._membership.run(), is_vital=True)
-        self._tasks.begin("controller", self._controller.run(), is_vital=True)
-        self._tasks.begin("replicas", self._replicas.run(), is_vital=True)
+        self._tasks.begin("membership", self._membership.run())
+        self._tasks.begin("controller", self._controller.run())
+        self._tasks.begin("replicas", self._replicas.run())
         self._tasks.at_stop(self._replicas.finish)
         self._tasks.at_stop(self._hand_over)
 

@@ -22,11 +22,11 @@ class StoreStatus(NamedTuple):
 
 
 def obstacles(standing: StoreStatus | None, counts: PartitionCounts, failure: str | None) -> Sequence[str]:
-    """The reasons why a broker is not ready. ``standing`` is None without a cluster; ``failure`` is the failure of its
-    last log directory."""
+    """The reasons why a broker is not ready. ``standing`` is None without a cluster; ``failure``: it must be
+    restarted."""
     found = []
     if failure is not None:
-        found.append(f"no log directory can be used: {failure}")
+        found.append(failure)
     if standing is not None:
         if not standing.is_registered:
             found.append("this broker is not registered in the metadata store")

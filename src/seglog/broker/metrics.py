@@ -65,6 +65,7 @@ class Metrics:
         groups: GroupCoordinator,
         identity: Identity,
         store_status: Callable[[], StoreStatus | None],
+        task_failure: Callable[[], BaseException | None],
         now: Callable[[], float],
         started_ms: int,
     ) -> None:
@@ -73,6 +74,7 @@ class Metrics:
         self._groups = groups
         self._identity = identity
         self._store_status = store_status
+        self._task_failure = task_failure
         self._now = now
         self._started_ms = started_ms
         self._durations = {int(key): Durations() for key in APIS}
@@ -127,8 +129,8 @@ class Metrics:
         return Page("".join(written).encode(), CONTENT_TYPE)
 
     def health(self) -> Page:
-        """Liveness. 503 if every log directory has failed, and the broker must be restarted; else 200. The status is
-        "limited", with the reasons, if the broker is not ready or a disk is full."""
+        """Liveness. 503 if every log directory or a part of the broker has failed, and it must be restarted; else 200.
+        The status is "limited", with the reasons, if the broker is not ready or a disk is full."""
         failure = self._failure()
         full = [one.path for one in self._topics.directories() if one.health.full is not None]
         limits = [*self._obstacles(), *(f"{path} is full and accepts no records" for path in full)]
@@ -150,10 +152,13 @@ class Metrics:
         return _json({"ready": not found, "node": self._identity.node_id, "obstacles": found}, is_fine=not found)
 
     def _failure(self) -> str | None:
-        """The failure of the last log directory."""
+        """The failure of the last log directory, or of a task without which the broker ends."""
+        failed = self._task_failure()
+        if failed is not None:
+            return f"a part of this broker has failed, and it ends: {failed}"
         directories = self._topics.directories()
         failures = [one.health.failure for one in directories if one.health.failure is not None]
-        return str(failures[0]) if len(failures) == len(directories) else None
+        return f"no log directory can be used: {failures[0]}" if len(failures) == len(directories) else None
 
     def _obstacles(self) -> Sequence[str]:
         counts = count_partitions(self._topics, self._identity.node_id)

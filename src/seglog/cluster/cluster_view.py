@@ -141,6 +141,10 @@ class ClusterView:
         """Keep the view as it is."""
         await self._mirror.stop()
 
+    async def until_failed(self) -> BaseException:
+        """Return the error after which the view may not follow the store any more."""
+        return await self._mirror.until_failed()
+
     def view(self) -> MetadataImage:
         """The current values, until the next await."""
         return MetadataImage(self.brokers, self.topics, self.partitions, self._rules)

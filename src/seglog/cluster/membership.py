@@ -283,6 +283,8 @@ class Membership:
         try:
             while not self._has_left:
                 self.check()
+                if checking.done():
+                    checking.result()  # it ends with an error only
                 if self.me is None:
                     await self._join_again()
                     continue

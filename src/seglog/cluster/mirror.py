@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from seglog.cluster.store import MetadataStore, StoreClosedError, StoreFailedError, VersionedValue
+from seglog.cluster.store import BackgroundTasks, MetadataStore, StoreClosedError, StoreFailedError, VersionedValue
 
 _MANY: Final = 1000
 """From this number of names on, everything is loaded: one pass is cheaper than a lookup for each name."""
@@ -42,6 +42,7 @@ class Mirror:
         self._is_started = False
         self._end_watch: Callable[[], None] | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     async def start(self) -> None:
         """Load everything into `values`; ``changed`` is called for later changes. Raises the store's errors."""
@@ -63,6 +64,10 @@ class Mirror:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
+
+    async def until_failed(self) -> BaseException:
+        """Return the error that has ended a read: the copy may have missed changes."""
+        return await self._background.until_failed()
 
     def note(self, name: str, value: VersionedValue | None) -> None:
         """Take over a value (None: deleted) that the store has returned elsewhere in this process, and that is later
@@ -87,7 +92,7 @@ class Mirror:
 
     def _read_soon(self) -> None:
         if self._is_started and self._reading is None and (self._told or self._is_all_told):
-            self._reading = asyncio.get_running_loop().create_task(self._read())
+            self._reading = self._background.begin(self._read(), "seglog-store-read")
 
     async def _read(self) -> None:
         """Read changed names, one read at a time, so that a later answer is never older."""

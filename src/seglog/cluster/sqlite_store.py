@@ -19,6 +19,7 @@ from uuid import uuid4
 from seglog.cluster.sqlite_file import FileWatch, SqliteFile
 from seglog.cluster.store import (
     CERTAIN,
+    BackgroundTasks,
     CommitStep,
     MetadataStore,
     Names,
@@ -90,6 +91,7 @@ class SqliteStore(MetadataStore):
         self._sessions: list[SqliteSession] = []
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
         self._must_look = False
         self._is_closed = False
         self._removed_at = -_REMOVED_SECONDS
@@ -202,6 +204,10 @@ class SqliteStore(MetadataStore):
         except sqlite3.Error as error:
             raise StoreFailedError(f"{self._path}: {error}") from error
 
+    async def until_broken(self) -> str:
+        error = await self._background.until_failed()
+        return f"{self._path}: leases are not renewed any more: {error!r}"
+
     # Leases and changes
 
     def _look_soon(self) -> None:
@@ -209,7 +215,7 @@ class SqliteStore(MetadataStore):
         if self._looking is not None:
             self._must_look = True
         elif self._watches and not self._is_closed:
-            self._looking = self._loop.create_task(self._look())
+            self._looking = self._background.begin(self._look(), "seglog-store-look")
 
     def _look_later(self) -> None:
         if self._timer is None and not self._is_closed and (self._watches or self._sessions):
@@ -219,7 +225,7 @@ class SqliteStore(MetadataStore):
     def _timer_rings(self) -> None:
         self._timer = None
         if self._looking is None:
-            self._looking = self._loop.create_task(self._look())
+            self._looking = self._background.begin(self._look(), "seglog-store-look")
         else:
             self._look_later()
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
@@ -195,6 +195,36 @@ class MetadataStore(Protocol):
 
     async def close(self) -> None:
         """End all sessions and close the store, after calls in flight."""
+
+
+class BackgroundTasks:
+    """Tasks that come and go with the work of their owner. Nothing awaits them: `until_failed` reports an error."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[BaseException] | None = None
+        self._failure: BaseException | None = None
+
+    def begin(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._failure = self._failure or error
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_result(error)
+
+    async def until_failed(self) -> BaseException:
+        """Return the first error that has ended a task. One task may wait at a time."""
+        if self._failure is None:
+            self._failed = asyncio.get_running_loop().create_future()
+            return await self._failed
+        return self._failure
 
 
 class Watches:

@@ -53,7 +53,7 @@ class ZooKeeperSession:
         self._anchor = f"{writers}/{uuid4().hex}"
         self._connection = ZooKeeperConnection(servers, time_to_live_ms, on_state=self._state, on_event=lambda _: None)
         self._watchdog: Watchdog | None = None
-        self._confirming: asyncio.Task[None] | None = None
+        self.confirming: asyncio.Task[None] | None = None
         self.writer = ZooKeeperWriter(
             self._connection, self._anchor, address, self._connected, self._seconds, anchor=self._anchor
         )
@@ -72,7 +72,7 @@ class ZooKeeperSession:
         self._confirmed_at = began
         self._watchdog = Watchdog(self._granted() * _STALL, self._now, self._connection.end)
         self._watchdog.start()
-        self._confirming = asyncio.get_running_loop().create_task(self._confirm())
+        self.confirming = asyncio.get_running_loop().create_task(self._confirm(), name="seglog-session-confirm")
 
     @property
     def connection(self) -> ZooKeeperConnection:
@@ -124,8 +124,8 @@ class ZooKeeperSession:
             # Close the connection, or kazoo would open a new session.
             threading.Thread(target=self._connection.end, name="seglog-session-end", daemon=True).start()
             self._end_watchdog()
-            if self._confirming is not None and self._confirming is not asyncio.current_task():
-                self._confirming.cancel()
+            if self.confirming is not None and self.confirming is not asyncio.current_task():
+                self.confirming.cancel()
             self._lost()
 
     def _end_watchdog(self) -> None:
@@ -146,8 +146,8 @@ class ZooKeeperSession:
             self.is_alive = False
             self._ended(self)
             self._end_watchdog()
-            if self._confirming is not None:
-                self._confirming.cancel()
+            if self.confirming is not None:
+                self.confirming.cancel()
             await self._connection.close()
 
 

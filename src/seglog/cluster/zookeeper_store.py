@@ -188,7 +188,7 @@ class ZooKeeperStore(MetadataStore):
         self._is_connected.set()
         if self._watching is not None:
             self._watching.cancel()
-        self._watching = self._loop.create_task(self._watch())
+        self._watching = self._loop.create_task(self._watch(), name="seglog-store-watch")
 
     async def _watch(self) -> None:
         """Watch again after each new connection, and report that anything may have changed before."""
@@ -223,6 +223,9 @@ class ZooKeeperStore(MetadataStore):
             for connection in (self._connection, *(session.connection for session in self._sessions)):
                 if (thread := connection.dead_thread()) is not None:
                     return f"{self._address}: kazoo's {thread} has died; restart the broker"
+            for task in (self._watching, *(session.confirming for session in self._sessions)):
+                if task is not None and task.done() and not task.cancelled() and (error := task.exception()):
+                    return f"{self._address}: {task.get_name()} has ended: {error!r}; restart the broker"
             await asyncio.sleep(self._timeout_ms / 1000 / _THREAD_CHECKS)
 
     async def _connected(self) -> None:

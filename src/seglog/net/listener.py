@@ -78,6 +78,10 @@ class Listener:
         self._sweep()
         return self.address
 
+    async def run(self) -> None:
+        """Ends with the error after which the listener accepts no connections."""
+        await asyncio.gather(*self._accepting, asyncio.get_running_loop().create_future())  # which has no end
+
     async def _accept_from(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:

@@ -9,10 +9,14 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
+import pytest
+
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.transactions.coordinator import TransactionCoordinator
+from seglog.coordinators.transactions.coordinator import TransactionContext, TransactionCoordinator
 from seglog.coordinators.transactions.markers import MarkerRequest, MarkerWriter, Results
 from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC, TransactionSettings
+from seglog.coordinators.transactions.shard import TransactionShard
+from seglog.coordinators.transactions.transaction import Transaction
 from seglog.core.error_codes import ErrorCode
 from seglog.core.ground import Ground
 from seglog.core.types import ProducerIdAndEpoch, TopicPartition
@@ -123,3 +127,37 @@ def test_the_wait_ends_without_the_markers() -> None:
         assert await is_refused(coordinator, producer)
 
     run(test)
+
+
+def test_expiry_of_an_id_that_another_pass_has_deleted_is_nothing_to_do() -> None:
+    shard = TransactionShard()
+    shard.replay(ID, Transaction(ID, 7, 0, 60_000, 0))
+    assert shard.expire(ID, 100, 10)
+    assert not shard.expire(ID, 100, 10), "it is proposed already"
+    shard.settle(ID)
+    assert not shard.expire(ID, 100, 10)
+
+
+def test_passes_of_expiry_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One waits for its records to be committed, perhaps for longer than the interval."""
+    monkeypatch.setattr(TransactionContext, "committed", _never_committed)
+
+    async def test(coordinator: TransactionCoordinator, may_mark: asyncio.Event) -> None:
+        may_mark.set()
+        await coordinator.init_producer_id(ID, 60_000, None)
+        clock = coordinator._clock
+        assert isinstance(clock, ManualClock)
+        passes = set()
+        for _ in range(3):
+            clock.advance(coordinator.settings.transactional_id_expiration_ms + 3_600_000)
+            coordinator.check()
+            passes.add(coordinator._expiring)
+            await asyncio.sleep(0)
+        assert len(passes) == 1
+
+    run(test)
+
+
+async def _never_committed(_: object, __: int) -> bool:
+    await asyncio.Event().wait()
+    return False

@@ -98,3 +98,19 @@ def test_markers_that_wait_for_a_broker_share_its_next_request() -> None:
 
     asyncio.run(write_all())
     assert [len(requests) for _, requests in brokers.asked] in ([4], [1, 3])
+
+
+def test_failure_of_a_write_reaches_all_that_wait_for_it() -> None:
+    """They would wait for ever, and their transactions would stay open."""
+
+    async def write(broker: int, requests: Sequence[MarkerRequest]) -> Sequence[Results]:
+        await asyncio.sleep(0)
+        raise RuntimeError(f"{len(requests)} of broker {broker}")
+
+    async def both() -> list[BaseException | None]:
+        writer = MarkerWriter(lambda _: 1, write)
+        found = await asyncio.gather(*(writer.write(MARKER, [one]) for one in (HERE, THERE)), return_exceptions=True)
+        await writer.close()
+        return found
+
+    assert all(isinstance(one, RuntimeError) for one in asyncio.run(both()))

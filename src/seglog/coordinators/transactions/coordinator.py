@@ -96,6 +96,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
         self._new_producer_id = new_producer_id
         self._version = version
         self._next_expiration = 0.0
+        self._expiring: asyncio.Task[None] | None = None
 
     # Loading and checks
 
@@ -116,11 +117,12 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionContext]):
             for transactional_id in context.shard.timed_out(self._clock.now_ms()):
                 self._owner.create_task(self._abort_timed_out(context, transactional_id))
         now = self._clock.monotonic()
-        if now >= self._next_expiration:
+        is_expiring = self._expiring is not None and not self._expiring.done()
+        if now >= self._next_expiration and not is_expiring:  # a pass waits for commits, perhaps for hours
             self._next_expiration = (
                 now + self.settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
             )
-            self._owner.create_task(self._expire())
+            self._expiring = self._owner.create_task(self._expire())
 
     # Requests
 

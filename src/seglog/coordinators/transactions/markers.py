@@ -95,7 +95,13 @@ class MarkerWriter:
 
     async def _drain(self, leader: int) -> None:
         while waiting := self._waiting.pop(leader, None):
-            results = await self._write(leader, [request for request, _ in waiting])
+            try:
+                results = await self._write(leader, [request for request, _ in waiting])
+            except BaseException as error:  # who waits must learn of it, or its transaction is never completed
+                for _, answer in waiting:
+                    if not answer.done():
+                        answer.set_exception(error) if isinstance(error, Exception) else answer.cancel()
+                raise
             for (_, answer), result in zip(waiting, results, strict=True):
                 if not answer.done():  # its transaction's coordinator was replaced
                     answer.set_result(result)

@@ -126,9 +126,9 @@ class TransactionShard:
         return self._propose(self.transactions[transactional_id].completed(now_ms))
 
     def expire(self, transactional_id: str, now_ms: int, expiration_ms: int) -> bool:
-        """Propose to delete an id that has been at rest for ``transactional.id.expiration.ms``."""
-        found = self.transactions[transactional_id]
-        is_due = found.is_at_rest and found.updated_ms <= now_ms - expiration_ms
+        """Propose to delete an id, if it is there and has been at rest for ``transactional.id.expiration.ms``."""
+        found = self.transactions.get(transactional_id)
+        is_due = found is not None and found.is_at_rest and found.updated_ms <= now_ms - expiration_ms
         if not is_due or transactional_id in self._proposals:
             return False
         self._proposals[transactional_id] = None
