@@ -70,11 +70,24 @@ def test_each_listener_tells_its_own_address(start: Callable[..., RunningNode]) 
         {"listeners": "SSL://127.0.0.1:0"},
         {"listeners": "PLAINTEXT://127.0.0.1:0", "authorizer.class.name": "some.Authorizer"},
         {"advertised.listeners": "OTHER://host:1"},
+        {"listeners": "PLAINTEXT://0.0.0.0:0", "advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
+        {"listeners": "PLAINTEXT://[::]:0", "advertised.listeners": "PLAINTEXT://[::]:9092"},
     ],
 )
 def test_impossible_settings_are_refused_at_startup(settings: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError):
         RunningNode(tmp_path, settings)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])
+def test_broker_on_all_interfaces_says_which_address_it_gives_to_clients(
+    host: str, start: Callable[..., RunningNode], caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start({"listeners": f"PLAINTEXT://{host}:0"})
+    port = running.node.addresses[0].port
+    told = f"clients are told to connect to {os.uname().nodename}:{port}"
+    assert any(told in one.getMessage() and "set advertised.listeners=" in one.getMessage() for one in caplog.records)
+    assert running.node.bootstrap == f"{os.uname().nodename}:{port}"
 
 
 def test_a_node_that_is_alone_has_one_directory(tmp_path: Path) -> None:

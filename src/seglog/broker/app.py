@@ -68,7 +68,7 @@ from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.coordinators.transactions.markers import MarkerWriter
 from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC
-from seglog.core.addresses import Address, parse_host_port
+from seglog.core.addresses import WILDCARDS, Address, parse_host_port
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError
@@ -610,6 +610,15 @@ class Node:
             self._tasks.begin(f"listener-{address.name}", listener.run())
             self.addresses.append(address)
             self.identity.advertise(wanted.name, told, address.port)
+            if told.host in WILDCARDS:
+                _log.warning(
+                    "%s listens on all interfaces, and clients are told to connect to %s: if they do not reach it "
+                    "there, set advertised.listeners=%s://HOST:%d",
+                    address,
+                    self.identity.advertised[wanted.name].host_port,
+                    address.name,
+                    address.port,
+                )
 
     async def _open_to_owner(self) -> None:
         """Take requests of this user's other processes about each directory."""

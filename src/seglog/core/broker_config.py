@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from seglog.core.addresses import Address, Addresses, parse_host_port
+from seglog.core.addresses import WILDCARDS, Address, Addresses, parse_host_port
 from seglog.core.config import DIRECTORY_KEYS, SYNONYMS, LogDirConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import (
@@ -275,6 +275,11 @@ class BrokerConfig:
         for listener in self.advertised_listeners:
             if listener.name not in known:
                 raise InvalidConfigError(f"advertised.listeners={listener} is not allowed: listeners has no such name")
+            if listener.host and listener.host in WILDCARDS:
+                raise InvalidConfigError(
+                    f"advertised.listeners={listener} is not allowed: clients cannot connect to all interfaces; name "
+                    "a host or an address of this machine"
+                )
         name = self.inter_broker_listener_name.upper()
         if name and name not in {listener.name for listener in self.broker_listeners}:
             raise InvalidConfigError(f"inter.broker.listener.name={name} is not allowed: listeners has no such name")

@@ -280,3 +280,22 @@ def test_works_on_the_real_file_system(tmp_path: Path) -> None:
         opened.delete_topic("web")
     with LogDir.open(path) as opened:
         assert opened.topics() == {}
+
+
+def test_missing_meta_properties_beside_partitions_is_refused(disk: Disk) -> None:
+    """Other ids would separate the data from their cluster. A directory without partitions gets new ones."""
+    with disk.open() as opened:
+        meta = disk.fs.read(f"{DIR}/meta.properties")
+    disk.fs.unlink(f"{DIR}/meta.properties")
+    with disk.open() as opened:
+        opened.create_topic("t", 1, TINY)
+        fill(opened.log("t"), 3)
+    disk.fs.unlink(f"{DIR}/meta.properties")
+    before = {name: disk.fs.stat(f"{DIR}/{name}").size for name in disk.names()}
+    why = rf"{DIR}/meta.properties is missing, and t-0 is there: restore the file, or write it again .* cluster.id="
+    with pytest.raises(InvalidLogDirError, match=why):
+        disk.open()
+    assert {name: disk.fs.stat(f"{DIR}/{name}").size for name in disk.names()} == before
+    disk.fs.write(f"{DIR}/meta.properties", meta)
+    with disk.open() as opened:
+        assert values(opened.log("t")) == prefix(3)
