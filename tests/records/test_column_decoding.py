@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.core.errors import CorruptError, InvalidConfigError, SeglogError, TooLargeError
+from seglog.core.errors import CorruptError, InvalidConfigError, SeglogError, TimestampRangeError, TooLargeError
 from seglog.core.types import MAX_INT64, TimestampType
 from seglog.records import any_magic
 from seglog.records.batch import DELETE_HORIZON_BIT, BatchHeader, build_batch, entries, read_header
@@ -193,12 +193,16 @@ def test_an_unknown_codec_is_named() -> None:
     assert outcome(lambda: rows(empty)) == outcome(lambda: plain_rows(empty))
 
 
-def test_times_that_microseconds_cannot_hold_are_null() -> None:
-    times = [MAX_INT64, MAX_INT64 // 1000 + 1, MAX_INT64 // 1000, 5]
-    batch = bytes(encode_batch([NewRecord(b"v", timestamp=time) for time in times]))
-    (found,) = decode(batch, Selection(columns=("timestamp",)))
-    micros = found.column(0).cast(pa.int64()).to_pylist()
-    assert micros == [None, None, MAX_INT64 // 1000 * 1000, 5000]
+def test_times_that_microseconds_cannot_hold_are_refused_or_null_as_asked() -> None:
+    times = [5, MAX_INT64 // 1000, MAX_INT64 // 1000 + 1, MAX_INT64]
+    batch = bytes(encode_batch([NewRecord(b"v", timestamp=time) for time in times], base_offset=7))
+    with pytest.raises(
+        TimestampRangeError, match=r"t, partition 3, offset 9: the timestamp 9223372036854776 .* not milliseconds"
+    ):
+        list(decode(batch, Selection(columns=("timestamp",))))
+    (found,) = decode(batch, Selection(columns=("timestamp",), null_timestamps=True))
+    assert found.column(0).cast(pa.int64()).to_pylist() == [5000, MAX_INT64 // 1000 * 1000, None, None]
+    assert [one.num_rows for one in decode(batch, Selection(columns=("offset",)))] == [4]
 
 
 def test_header_keys_that_are_no_utf8_are_replaced_as_java_does() -> None:

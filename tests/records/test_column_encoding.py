@@ -132,6 +132,12 @@ def test_bytes_and_text_of_every_kind_are_keys_and_values(kind: pa.DataType) -> 
     assert encode_one("key", array.slice(1, 1)) == [None]
 
 
+def test_seconds_that_milliseconds_cannot_hold_are_refused() -> None:
+    for seconds in (2**63 - 1, 2**63 // 1000 + 1, -(2**62)):
+        with pytest.raises(InvalidTimestampError, match=f"timestamp {seconds} s of record 0"):
+            encode_one("timestamp", pa.array([seconds], pa.timestamp("s")))
+
+
 @pytest.mark.parametrize(("unit", "per_second"), [("s", 1), ("ms", 1000), ("us", 10**6), ("ns", 10**9)])
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Zurich"])
 def test_timestamps_of_every_unit(unit: str, per_second: int, zone: str | None) -> None:

@@ -88,6 +88,13 @@ class UndecodableValueError(SeglogError):
     """A key or a value that cannot be decoded with its schema; the message names topic, partition, offset and why."""
 
 
+class TimestampRangeError(SeglogError):
+    """A record's timestamp, which should be milliseconds, is out of range; the message names topic, partition, offset
+    and the number."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
 class UnsupportedFormatError(SeglogError):
     """A format or codec that Kafka knows but this operation does not allow, such as zstd in a message of version 1."""
 

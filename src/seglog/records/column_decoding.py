@@ -34,7 +34,7 @@ from seglog.records.batch_kernels import (
     Verdict,
 )
 from seglog.records.batch_tables import BatchTable, byte_array, inflate, is_compressed
-from seglog.records.column_kernels import ROW_FIELDS, index_records
+from seglog.records.column_kernels import R_OFFSET, R_TIMESTAMP, ROW_FIELDS, index_records
 from seglog.records.columns import (
     COLUMNS,
     FIELDS,
@@ -43,6 +43,7 @@ from seglog.records.columns import (
     RecordAreas,
     SourcePartition,
     build,
+    check_timestamps,
     constant,
     schema_of,
     timestamps,
@@ -58,7 +59,8 @@ class Selection(NamedTuple):
 
     ``columns`` are names of `SCHEMA` and `EXTRA_SCHEMA`; offsets from ``low`` to below ``high``. At most ``rows`` rows
     and ``bytes_`` bytes of records at a time, unless one batch has more. ``limit``: the largest decompressed size of a
-    batch. ``keys``: only records with one of these keys; None stands for no key.
+    batch. ``keys``: only records with one of these keys; None stands for no key. ``null_timestamps``: a timestamp that
+    is out of range is null instead of an error.
     """
 
     columns: Sequence[str] = COLUMNS
@@ -68,6 +70,11 @@ class Selection(NamedTuple):
     bytes_: int = 8 << 20
     limit: int = DEFAULT_LIMIT
     keys: tuple[bytes | None, ...] | None = None
+    null_timestamps: bool = False
+
+    @property
+    def checks_timestamps(self) -> bool:
+        return "timestamp" in self.columns and not self.null_timestamps
 
 
 class DecodedRows(NamedTuple):
@@ -89,7 +96,7 @@ def decode_parts(
 
     From the offset after each part an interrupted reader can continue. A damaged batch raises `CorruptBatchError`,
     `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError`, as by the plain decoder. Positions count from
-    ``base``.
+    ``base``. A timestamp out of range raises `TimestampRangeError`.
     """
     array = byte_array(data)
     for index in np.flatnonzero(table["verdict"] != Verdict.OK):
@@ -107,6 +114,8 @@ def decode_parts(
             if keys is not None:
                 rows = rows[:, : keep_keys(source.data, source.areas, rows, *keys)]
             if rows.shape[1]:
+                if wanted.checks_timestamps:
+                    check_timestamps(rows[R_TIMESTAMP], rows[R_OFFSET], origin)
                 last = source.table[-1]
                 upto = int(last["base_offset"]) + int(last["last_offset_delta"]) + 1
                 yield DecodedRows(upto, build(source, rows, wanted.columns, origin))
@@ -237,7 +246,7 @@ def _decode_messages(
             records = [record for record in records if record.key in wanted.keys]
         bytes_ = sum(len(record.key or b"") + len(record.value or b"") for record in records)
         if found and (len(found) + len(records) > wanted.rows or size + bytes_ > wanted.bytes_):
-            yield DecodedRows(upto, _of_records(found, types, wanted.columns, origin))
+            yield DecodedRows(upto, _of_records(found, types, wanted, origin))
             found, types, size = [], [], 0
         append_time = entry.magic == 1 and int(row["attributes"]) & TIMESTAMP_TYPE_BIT
         kind = TimestampType.NONE if entry.magic == 0 else TimestampType(1 if append_time else 0)
@@ -246,20 +255,21 @@ def _decode_messages(
         size += bytes_
         upto = entry.offset + 1
     if found:
-        yield DecodedRows(upto, _of_records(found, types, wanted.columns, origin))
+        yield DecodedRows(upto, _of_records(found, types, wanted, origin))
 
 
-def _of_records(
-    records: list[Record], types: list[int], columns: Sequence[str], origin: SourcePartition
-) -> pa.RecordBatch:
-    size = len(records)
+def _of_records(records: list[Record], types: list[int], wanted: Selection, origin: SourcePartition) -> pa.RecordBatch:
+    size, columns = len(records), wanted.columns
+    times: I64 = np.array([record.timestamp for record in records], np.int64)
+    if wanted.checks_timestamps:
+        check_timestamps(times, np.array([record.offset for record in records], np.int64), origin)
     builders: dict[str, Callable[[], pa.Array]] = {
         "key": lambda: pa.array([record.key for record in records], pa.binary()),
         "value": lambda: pa.array([record.value for record in records], pa.binary()),
         "topic": lambda: constant(origin.topic, pa.string(), size),
         "partition": lambda: constant(origin.partition, pa.int32(), size),
         "offset": lambda: pa.array([record.offset for record in records], pa.int64()),
-        "timestamp": lambda: timestamps(np.array([record.timestamp for record in records], np.int64)),
+        "timestamp": lambda: timestamps(times),
         "timestampType": lambda: pa.array(types, pa.int32()),
         "headers": lambda: pa.nulls(size, HEADERS),
         "isTombstone": lambda: pa.array([record.value is None for record in records], pa.bool_()),

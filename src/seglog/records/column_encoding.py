@@ -12,11 +12,12 @@ from seglog.core.errors import InvalidConfigError, InvalidRecordError, InvalidTi
 from seglog.core.types import MAX_INT32, NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType
 from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, BatchHeader, build_batch, read_header
 from seglog.records.batch_tables import byte_array
-from seglog.records.columns import HEADERS
+from seglog.records.columns import HEADERS, misfits_of
 from seglog.records.compression import compress
 from seglog.records.encode_kernels import CUT_FIELDS, HEADER_FIELDS, cut_batches, write_batches
 from seglog.records.intrinsics import I64, U8
 from seglog.records.record import NewRecord, encode_batch
+from seglog.records.timestamps import STORABLE
 
 DEFAULT_BATCH_BYTES: Final = 16384
 """Kafka's ``batch.size``."""
@@ -204,7 +205,7 @@ def _milliseconds(column: pa.Array | None, rows: int, default: int) -> I64:
     elif pa.types.is_timestamp(column.type):
         raw: I64 = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         unit = column.type.unit
-        times = raw * 1000 if unit == "s" else raw // _PER_MS[unit]
+        times = _of_seconds(raw) if unit == "s" else raw // _PER_MS[unit]
     elif pa.types.is_int64(column.type):
         times = column.fill_null(0).to_numpy(zero_copy_only=False).copy()
     else:
@@ -215,6 +216,14 @@ def _milliseconds(column: pa.Array | None, rows: int, default: int) -> I64:
         row = int(times.argmin())
         raise InvalidTimestampError(f"timestamp {times[row]} of record {row}: -1 or later")
     return np.ascontiguousarray(times)
+
+
+def _of_seconds(seconds: I64) -> I64:
+    misfits = misfits_of(seconds, STORABLE)
+    if misfits is not None:
+        row = int(misfits[0])
+        raise InvalidTimestampError(f"timestamp {seconds[row]} s of record {row} does not fit into milliseconds")
+    return seconds * 1000
 
 
 def _headers(column: pa.Array | None, rows: int) -> _Headers:

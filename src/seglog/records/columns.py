@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglog.core.errors import InvalidConfigError
-from seglog.core.types import MAX_INT32, MAX_INT64
+from seglog.core.types import MAX_INT32
 from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
 from seglog.records.batch_kernels import A_ROWS
@@ -29,6 +29,7 @@ from seglog.records.column_kernels import (
     lay_out,
 )
 from seglog.records.intrinsics import I64, U8
+from seglog.records.timestamps import STORABLE, TimestampRange, timestamp_error
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS: Final = pa.list_(pa.field("element", _HEADER))
@@ -44,8 +45,8 @@ SCHEMA: Final = pa.schema(
         ("headers", HEADERS),
     ]
 )
-"""The columns of Spark's Kafka source. ``headers`` is null where a record has none, ``timestamp`` where its
-milliseconds do not fit into 64 bits of microseconds (years beyond 294,000: a producer that counted in nanoseconds)."""
+"""The columns of Spark's Kafka source. ``headers`` is null where a record has none, ``timestamp`` only where the
+caller asked for null in place of an error (`seglog.records.timestamps`)."""
 
 EXTRA_SCHEMA: Final = pa.schema(
     [
@@ -62,7 +63,6 @@ EXTRA_SCHEMA: Final = pa.schema(
 
 COLUMNS: Final = tuple(SCHEMA.names)
 FIELDS: Final = {field.name: field for schema in (SCHEMA, EXTRA_SCHEMA) for field in schema}
-_MAX_MS: Final = MAX_INT64 // 1000
 
 
 class SourcePartition(NamedTuple):
@@ -112,15 +112,32 @@ def _binary(type_: pa.DataType, data: U8, positions: I64, lengths: I64) -> pa.Ar
     return pa.Array.from_buffers(type_, len(lengths), buffers, nulls)
 
 
+def check_timestamps(milliseconds: I64, offsets: I64, origin: SourcePartition) -> None:
+    """Raise `TimestampRangeError` for the first record whose timestamp does not fit into Arrow's column."""
+    misfits = misfits_of(milliseconds, STORABLE)
+    if misfits is not None:
+        row = int(misfits[0])
+        raise timestamp_error(origin.topic, origin.partition, int(offsets[row]), int(milliseconds[row]))
+
+
+def misfits_of(times: I64, range_: TimestampRange) -> npt.NDArray[np.intp] | None:
+    """The rows whose times are out of range; None if all are within, which is found out without a copy."""
+    if not len(times) or (int(times.min()) >= range_.first and int(times.max()) <= range_.last):
+        return None
+    return np.flatnonzero((times < range_.first) | (times > range_.last))
+
+
 def timestamps(milliseconds: I64) -> pa.Array:
     """Milliseconds as Arrow's microseconds in UTC; null where they do not fit."""
-    fits = (milliseconds <= _MAX_MS) & (milliseconds >= -_MAX_MS)
-    if fits.all():
+    misfits = misfits_of(milliseconds, STORABLE)
+    if misfits is None:
         return _fixed(FIELDS["timestamp"].type, milliseconds * 1000)
+    fits = np.ones(len(milliseconds), np.bool_)
+    fits[misfits] = False
     micros = np.where(fits, milliseconds, 0) * 1000
     validity = np.packbits(fits, bitorder="little")
     buffers = [pa.py_buffer(validity), pa.py_buffer(micros)]
-    return pa.Array.from_buffers(FIELDS["timestamp"].type, len(micros), buffers, int((~fits).sum()))
+    return pa.Array.from_buffers(FIELDS["timestamp"].type, len(micros), buffers, len(misfits))
 
 
 def _headers(source: RecordAreas, rows: I64, _origin: SourcePartition) -> pa.Array:

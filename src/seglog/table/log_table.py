@@ -366,6 +366,8 @@ class LogTable:
                         update.update_column(change.path, field_type=change.type)
             if formats is not None:
                 transaction.set_properties({FORMATS: encode_formats(formats)})
+            elif self.formats is not None:
+                transaction.remove_properties(FORMATS)
 
     def append(self, files: Sequence[str], positions: Positions, starts: Mapping[int, int]) -> None:
         """Commit new ``files`` and the ``positions`` that they lead to. ``starts``: where each changed partition began.

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import IntegerType, LongType, TimestamptzType
 
+from seglog.core.types import NO_TIMESTAMP
 from seglog.table.record_files import FieldIds
 
 if TYPE_CHECKING:
@@ -20,14 +21,15 @@ ReadFile = Callable[["DataFile"], "pa.NativeFile"]
 
 
 def older_than(files: Sequence[DataFile], ids: FieldIds, timestamp_ms: int) -> list[DataFile]:
-    """The files whose records all have an earlier timestamp. One without a timestamp keeps its file."""
+    """The files whose records all have an earlier timestamp. A record whose timestamp is null keeps its file; so does
+    -1, Kafka's "none", in a file that has no later one."""
     number = ids["timestamp"]
     return [
         one
         for one in files
         if not (one.null_value_counts or {}).get(number)
         and (newest := (one.upper_bounds or {}).get(number)) is not None
-        and int(from_bytes(TimestamptzType(), newest)) < timestamp_ms * _MICROS
+        and NO_TIMESTAMP * _MICROS != int(from_bytes(TimestamptzType(), newest)) < timestamp_ms * _MICROS
     ]
 
 

@@ -103,12 +103,9 @@ def test_formats_that_contradict_the_table_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidConfigError, match=reason):
             update_table(log, warehouse / name, topic="flights", options=then)
         assert update_table(log, warehouse / name, topic="flights", options=first).added_records == 1
-    for options, reason in (
-        ({"mode": "permissive"}, "option mode=permissive has no effect on a table without"),
-        ({"valueFormat": "protobuf", "valueSchema": _DURATION}, "value.d is of type duration.us., which Iceberg"),
-    ):
-        with pytest.raises(ValueError, match=reason):
-            update_table(log, warehouse / "none", topic="flights", options=options)
+    options = {"valueFormat": "protobuf", "valueSchema": _DURATION}
+    with pytest.raises(ValueError, match=r"value\.d is of type duration.us., which Iceberg"):
+        update_table(log, warehouse / "none", topic="flights", options=options)
     assert not (warehouse / "none").exists()
 
 

@@ -47,7 +47,6 @@ def test_keys_and_other_columns(path: Path) -> None:
 
 def test_what_cannot_be_is_refused_at_once(path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"permissive": True}, "no effect without value_format"),
         ({"value_format": "json"}, "needs valueSchema or schema.registry.url"),
         ({"value_format": "json", "format_options": {"valueSchemas": "a int"}}, "there is no option 'valueSchemas'"),
         ({"value_format": "json", "format_options": DDL, "columns": ["valueBytes"]}, "no column 'valueBytes'"),

@@ -236,6 +236,8 @@ def summary(done: TableUpdate) -> str:
     has = f"{count(done.records, 'record')}, {count(done.files, 'file')}, {format_size(done.bytes)}"
     if done.undecodable:
         added += f"; {count(done.undecodable, 'value')} could not be decoded"
+    if done.null_timestamps:
+        added += f"; {count(done.null_timestamps, 'timestamp')} out of range"
     if done.expired_files:
         added += f"; {count(done.expired_files, 'old file')} let go"
     return f"{os.path.basename(done.table)}: {added}; the table has {has}, and is {count(done.behind, 'offset')} behind"
@@ -246,5 +248,7 @@ def keyed_summary(done: KeyedTableUpdate) -> str:
     changed = f"{count(done.changed_keys, 'key')} changed in {done.rewritten_buckets} of {done.buckets} buckets"
     has = f"{count(done.records, 'key')}, {count(done.files, 'file')}, {format_size(done.bytes)}"
     split = f"; {count(done.split_keys, 'key')} in several partitions" if done.split_keys else ""
+    if done.null_timestamps:
+        changed += f"; {count(done.null_timestamps, 'timestamp')} out of range"
     behind = f"{count(done.behind, 'offset')} behind"
     return f"{os.path.basename(done.table)}: {changed}; the table has {has}, and is {behind}{split}"

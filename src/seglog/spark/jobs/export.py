@@ -43,10 +43,11 @@ _OPTIONS: Final = {
     for name in (
         "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp",
         "startingOffsetsByTimestampStrategy", "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp", "until",
-        "isolationLevel", "failOnDataLoss", "maxBytesPerPartition", "minPartitions", "replica",
+        "isolationLevel", "failOnDataLoss", "maxBytesPerPartition", "minPartitions", "replica", "mode",
     )
 }  # fmt: skip
-"""The source's options that change neither the form of a record nor which records of a range are read."""
+"""The source's options that change neither the form of a record nor which records of a range are read. ``mode`` counts
+for timestamps only."""
 DEFAULT_FILE_BYTES: Final = 256 << 20
 
 
@@ -155,7 +156,7 @@ class _ExportRun:
         self._spark = spark
         self._fs = fs
         self._output = output
-        self._options: ReadOptions = parse_options(settings)
+        self._options: ReadOptions = replace(parse_options(settings), permissive=False)  # damage is never left out
         self._shape = shape
         self._progress = progress
         self._reader = SeglogReader(_read_schema(shape), self._options)

@@ -73,6 +73,7 @@ class ReadOptions:
     ``client`` says how to reach brokers; None: the records come from ``paths``. With both, brokers say what there is,
     and files under ``paths`` are read in their place. ``notes`` are warnings about options without effect. ``columns``,
     ``keys`` and ``until`` are None if they are not set. ``replica`` is ``longest``, a broker's id or a log directory.
+    ``permissive``: damage is left out. ``null_timestamps``: a timestamp that is out of range is null.
     """
 
     paths: tuple[str, ...]
@@ -95,6 +96,7 @@ class ReadOptions:
     until: str | None
     replica: str
     permissive: bool
+    null_timestamps: bool
     formats: ValueOptions
     dead_letters: str | None
     max_offsets_per_trigger: int | None
@@ -229,8 +231,9 @@ OPTIONS: Final = OptionTable(
     Option("replica", text.text, "`longest`, a broker's id, a log directory",
            "Which of several replicas to read; `longest` is the one that can be read the furthest.", default="longest"),
     Option("mode", text.choice("failFast", "permissive"), "`failFast`, `permissive`",
-           "`failFast`: damage ends the query with file, position, offset and reason. `permissive`: damage is "
-           "skipped, counted and logged.", default="failFast"),
+           "`failFast`: damage ends the query with file, position, offset and reason, and so does a timestamp that is "
+           "out of range. `permissive`: damage is skipped and such a timestamp is null; both are counted and logged.",
+           default="failFast"),
     *READ_ROWS,
     Option("deadLetter", lambda _, value: dead_letter_directory(value), "a directory's absolute path",
            "With `mode=permissive`: records whose key or value cannot be decoded are also written there.",
@@ -339,6 +342,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         until=values.of("until"),
         replica=values.of("replica"),
         permissive=values.of("mode") == "permissive",
+        null_timestamps=values.of("mode") == "permissive",
         formats=_formats(values, options),
         dead_letters=values.of("deadLetter"),
         max_offsets_per_trigger=most,

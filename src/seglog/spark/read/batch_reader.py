@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -122,10 +121,15 @@ class SeglogReader(DataSourceReader):
         """The records of one task as Arrow. Without any task Spark calls this once, with ``partition.value`` None."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from seglog.storage.offline.null_timestamps import log_null_timestamps
+
         if partition.value is None:
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        read = partial(self.source.read, partition.value)
+
+        def read(columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+            return log_null_timestamps(self.source.read(partition.value, columns))
+
         if self._formats is None:
             yield from read(schema)
         else:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 
+from seglog.records.column_decoding import Selection
+from seglog.spark.options.read_options import ReadOptions
+
 ROWS: Final = 65536
 BYTES: Final = 8 << 20
 """The largest batch for Spark, unless a single record is larger."""
+
+
+def selection_of(options: ReadOptions, columns: Sequence[str]) -> Selection:
+    """The records and columns that a task decodes, whatever its offsets are."""
+    return Selection(
+        columns=tuple(columns),
+        rows=ROWS,
+        bytes_=BYTES,
+        keys=options.keys,
+        null_timestamps=options.null_timestamps,
+    )
 
 
 def spark_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -63,7 +63,8 @@ class TableUpdate:
     """The result of a run: what it added, and what the table has now.
 
     ``expired_files`` went by `Retention`, ``rewritten_files`` were small, ``deleted_files`` had no snapshot any more.
-    ``undecodable`` keys and values were added as null, with their bytes (``mode=permissive``).
+    With ``mode=permissive``, ``undecodable`` keys and values were added as null, with their bytes, and
+    ``null_timestamps`` timestamps, which are out of range, as null.
     ``behind`` is the number of offsets between the table and the end of the log, committed or not. ``losses`` are
     records that retention deleted before they were added; ``notes`` are warnings about the log directory.
     """
@@ -74,6 +75,7 @@ class TableUpdate:
     added_files: int
     added_bytes: int
     undecodable: int
+    null_timestamps: int
     commits: int
     expired_files: int
     rewritten_files: int
@@ -153,10 +155,7 @@ def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptio
         if name.lower() not in _OPTIONS and not name.lower().startswith("kafka."):
             taken = ", ".join([*_OPTIONS.values(), "kafka.*"])
             raise InvalidConfigError(f"a table does not take option {name}; it takes {taken}")
-    found = parse_options({**options, **committed_records(log, topic), "maxBytesPerPartition": str(FILE_BYTES)})
-    if found.permissive and not found.formats.columns:
-        raise InvalidConfigError("option mode=permissive has no effect on a table without valueFormat or keyFormat")
-    return found
+    return parse_options({**options, **committed_records(log, topic), "maxBytesPerPartition": str(FILE_BYTES)})
 
 
 class _Run:
@@ -217,6 +216,7 @@ class _Run:
             added_files=len(written),
             added_bytes=sum(one.size for one in written),
             undecodable=self._decoding.undecodable,
+            null_timestamps=self._decoding.null_timestamps,
             commits=commits,
             expired_files=expired,
             rewritten_files=done.rewritten,

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from seglog.core.errors import DataLossError
 from seglog.core.extras import require
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from seglog.table.log_table import LogTable, TableSnapshot
     from seglog.table.positions import Positions
     from seglog.table.time_range import TimeRange
+
+_PLACE: Final = ("topic", "partition", "offset")
 
 
 def table(
@@ -65,6 +67,8 @@ def table(
 
     ``since`` and ``until`` (exclusive), with a time zone: only records with timestamps in between. Files without such
     records are left out before Spark sees them. In a keyed table they select among the newest values.
+
+    A timestamp of the tail that is out of range ends the query, or is null with ``mode=permissive``, as in a run.
 
     Raises `UnknownTableError`; and with a tail `DataLossError` if the log no longer begins where the table ends, or if
     compaction may have removed tombstones that a keyed table needs.
@@ -115,8 +119,18 @@ def _behind(
     wanted = {**_assigned(missing, name, options), "endingOffsets": _offsets(missing, name, "end")}
     there = [one for one in columns or () if one in COLUMNS.names or wanted.get("mode") == "permissive"]
     if there:
-        wanted["columns"] = ",".join(there)
-    return spark.read.format("seglog").options(**wanted).load()
+        is_timed = "timestamp" in there
+        wanted["columns"] = ",".join(dict.fromkeys([*there, *(_PLACE if is_timed else ())]))
+    else:
+        is_timed = True
+    return _timed(spark.read.format("seglog").options(**wanted).load(), wanted, is_timed=is_timed)
+
+
+def _timed(frame: DataFrame, options: Mapping[str, str], *, is_timed: bool) -> DataFrame:
+    """Records of the tail, with timestamps as the table has them."""
+    from seglog.spark.tables.table_columns import with_table_times
+
+    return with_table_times(frame, null_timestamps=parse_options(options).null_timestamps) if is_timed else frame
 
 
 def _newest_behind(
@@ -130,8 +144,9 @@ def _newest_behind(
     wanted = _assigned(missing, name, options)
     if "path" in wanted:  # through brokers the newest values are known at the log's end only
         wanted["endingOffsets"] = _offsets(missing, name, "end")
-    wanted["columns"] = ",".join(dict.fromkeys([*columns, "topic", "offset", TOMBSTONE]))
-    return spark.read.format("seglog").options(**wanted, view="latest-parts").load()
+    wanted["columns"] = ",".join(dict.fromkeys([*columns, *_PLACE, TOMBSTONE]))
+    found = spark.read.format("seglog").options(**wanted, view="latest-parts").load()
+    return _timed(found, wanted, is_timed="timestamp" in columns)
 
 
 def _assigned(missing: Mapping[TopicPartition, OffsetRange], name: str, options: Mapping[str, str]) -> dict[str, str]:

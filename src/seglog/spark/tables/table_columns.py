@@ -13,7 +13,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from seglog.core.errors import InvalidConfigError
 from seglog.records.columns import FIELDS
+from seglog.records.timestamps import OUT_OF_RANGE
 from seglog.spark.read.schema import COLUMNS
+from seglog.table.record_times import FIRST_MICROS, LAST_MICROS
 from seglog.table.time_range import TimeRange
 
 _SOURCES: Final = {field.name: field for field in COLUMNS.fields}
@@ -38,6 +40,20 @@ def within(frame: DataFrame, times: TimeRange) -> DataFrame:
     if times.since is not None:
         frame = frame.where(f.col("timestamp") >= f.lit(times.since))
     return frame if times.until is None else frame.where(f.col("timestamp") < f.lit(times.until))
+
+
+def with_table_times(frame: DataFrame, *, null_timestamps: bool) -> DataFrame:
+    """Records of the log with the timestamps that a table has (`seglog.table.record_times`), which also have topic,
+    partition and offset. One out of range is null, or ends the query with its place."""
+    micros = f.unix_micros("timestamp")
+    text = f.concat_ws(
+        "",
+        *(f.lit("topic "), f.col("topic"), f.lit(", partition "), f.col("partition"), f.lit(", offset ")),
+        *(f.col("offset"), f.lit(": the timestamp "), f.floor(micros / 1000), f.lit(f" {OUT_OF_RANGE}")),
+    )
+    otherwise = f.lit(None) if null_timestamps else f.raise_error(text)
+    is_within = f.col("timestamp").isNull() | micros.between(FIRST_MICROS, LAST_MICROS)
+    return frame.withColumn("timestamp", f.when(is_within, f.col("timestamp")).otherwise(otherwise))
 
 
 def with_columns(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -264,21 +264,22 @@ class _SegmentTotals:
         if not len(table):
             return
         codecs = table["attributes"] & CODEC_MASK
+        latest = int(table["max_timestamp"].max())
+        self.max_timestamp = max(self.max_timestamp, latest) if self.batches else latest
         if not self.batches and not table["attributes"][0] & DELETE_HORIZON_BIT:
             self.first_timestamp = int(table["base_timestamp"][0])
         self.batches += len(table)
         self.records += int(table["count"].sum())
         self.knows_records &= not bool(((table["magic"] < 2) & (codecs != 0)).any())
         self.last_offset = int(table["base_offset"][-1] + table["last_offset_delta"][-1])
-        self.max_timestamp = max(self.max_timestamp, int(table["max_timestamp"].max()))
         self.formats.update(np.unique(table["magic"]).tolist())
         self.codecs.update(np.unique(codecs).tolist())
         low, high = self.epochs
         self.epochs = min(low, int(table["leader_epoch"].min())), max(high, int(table["leader_epoch"].max()))
 
 
-def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
-    """The row of a segment."""
+def segment_row(task: SegmentTask, arrow: pa.Schema, *, null_timestamps: bool) -> pa.RecordBatch:
+    """The row of a segment. With ``null_timestamps`` a timestamp out of range is null, and no `TimestampRangeError`."""
     fs = OsFs()
     totals = _SegmentTotals()
     check_file(fs, task.piece.log)
@@ -287,6 +288,12 @@ def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
         totals.add(rows.table)
     paths = segment_paths(os.path.dirname(task.piece.log), task.piece.base_offset)
     low, high = totals.epochs
+
+    def timestamp(name: str, milliseconds: int) -> int | None:
+        if name not in arrow.names:
+            return None
+        return microseconds(milliseconds, f"{task.piece.log}: {name}", null_timestamps=null_timestamps)
+
     values: dict[str, Any] = {
         "topic": task.topic,
         "partition": task.partition,
@@ -300,8 +307,8 @@ def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
         "txnIndexSize": _size(fs, paths.txnindex),
         "batches": totals.batches,
         "records": totals.records if totals.knows_records else None,
-        "firstTimestamp": microseconds(totals.first_timestamp),
-        "maxTimestamp": microseconds(totals.max_timestamp),
+        "firstTimestamp": timestamp("firstTimestamp", totals.first_timestamp),
+        "maxTimestamp": timestamp("maxTimestamp", totals.max_timestamp),
         "formats": sorted(totals.formats),
         "codecs": [_CODECS[codec].as_py() for codec in sorted(totals.codecs)],
         "minLeaderEpoch": low if totals.batches else None,

@@ -14,7 +14,6 @@ from seglog.records.kafka_messages import (
     read_message,
     to_json,
 )
-from seglog.spark.views.tables import microseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,8 +68,8 @@ def _value(type_: int, reader: MessageReader) -> dict[str, Any]:
         "offset": fields["offset"],
         "leaderEpoch": fields["leaderEpoch"] if type_ == 1 and version >= _WITH_EPOCHS else None,
         "metadata": fields["metadata"],
-        "commitTimestamp": microseconds(fields["commitTimestamp"]),
-        "expireTimestamp": microseconds(fields["expireTimestamp"]) if type_ == 1 and version == _EXPIRING else None,
+        "commitTimestamp": fields["commitTimestamp"],
+        "expireTimestamp": fields["expireTimestamp"] if type_ == 1 and version == _EXPIRING else None,
     }
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _CONSUMER_OFFSETS: Final = "__consumer_offsets"
 _TRANSACTION_STATE: Final = "__transaction_state"
-_DECODED: Final = StructType([COLUMNS[name] for name in ("key", "value", "partition", "offset", "timestamp")])
+_DECODED: Final = StructType([COLUMNS[name] for name in ("key", "value", "topic", "partition", "offset", "timestamp")])
 """The columns of a record that the views of Kafka's own topics decode."""
 
 
@@ -146,7 +146,7 @@ class _BytesReader(DataSourceReader):
         task = partition.value
         arrow = to_arrow_schema(self._schema, timezone="UTC")
         if isinstance(task, SegmentTask):
-            yield segment_row(task, arrow)
+            yield segment_row(task, arrow, null_timestamps=self._options.null_timestamps)
         elif task is not None:
             yield from batch_rows(task, arrow)
 
@@ -170,9 +170,10 @@ class _TaskReader(DataSourceReader):
 class _OwnTopicReader(DataSourceReader, ABC):
     """A view of one of Kafka's own topics, of which `_describe` knows the records."""
 
-    def __init__(self, schema: StructType, records: SeglogReader) -> None:
+    def __init__(self, schema: StructType, records: SeglogReader, *, null_timestamps: bool) -> None:
         self._schema = schema
         self._records = records
+        self._null_timestamps = null_timestamps
 
     @abstractmethod
     def _describe(self) -> Callable[[bytes, bytes], Mapping[str, Any]]:
@@ -186,7 +187,7 @@ class _OwnTopicReader(DataSourceReader, ABC):
 
         arrow = to_arrow_schema(self._schema, timezone="UTC")
         for batch in self._records.read(partition):
-            yield described_rows(batch, arrow, self._describe())
+            yield described_rows(batch, arrow, self._describe(), null_timestamps=self._null_timestamps)
 
 
 class _GroupReader(_OwnTopicReader):
@@ -194,7 +195,7 @@ class _GroupReader(_OwnTopicReader):
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         chosen = replace(_of_topic(options, _CONSUMER_OFFSETS), view="records", columns=None, read_committed=True)
-        super().__init__(schema, SeglogReader(_DECODED, chosen))
+        super().__init__(schema, SeglogReader(_DECODED, chosen), null_timestamps=options.null_timestamps)
 
     def _describe(self) -> Callable[[bytes, bytes], Mapping[str, Any]]:
         from seglog.spark.views.group_rows import describe
@@ -207,7 +208,7 @@ class _TransactionReader(_OwnTopicReader):
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         chosen = replace(_of_topic(options, _TRANSACTION_STATE), view="latest", columns=None)
-        super().__init__(schema, latest_reader(_DECODED, chosen))
+        super().__init__(schema, latest_reader(_DECODED, chosen), null_timestamps=options.null_timestamps)
 
     def _describe(self) -> Callable[[bytes, bytes], Mapping[str, Any]]:
         from seglog.spark.views.transaction_rows import describe

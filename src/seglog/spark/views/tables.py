@@ -18,6 +18,8 @@ from pyspark.sql.types import (
 )
 
 from seglog.core.errors import InvalidConfigError
+from seglog.core.types import NO_TIMESTAMP
+from seglog.records.timestamps import CALENDAR, range_error
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.brokers.planning import FetchRange
 from seglog.spark.read.directories.planning import Piece, ReadRange
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FROM_THE_LOG: Final = {"logPartition": "partition", "logOffset": "offset", "timestamp": "timestamp"}
-_LAST_DAY_MS: Final = 253_402_300_799_999
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
     "boolean": BooleanType(),
@@ -154,9 +155,19 @@ Build = Callable[[str], "pa.Array"]
 """Makes the column with this name."""
 
 
-def microseconds(milliseconds: Any) -> int | None:
-    """A timestamp for Spark; None before 1970 and after the year 9999, the last that Spark and Python support."""
-    return milliseconds * 1000 if 0 <= milliseconds <= _LAST_DAY_MS else None
+def microseconds(milliseconds: int, place: str, *, null_timestamps: bool = False) -> int | None:
+    """A timestamp for Spark; None for -1, which is Kafka's "none".
+
+    One outside of the years 1 to 9999, which Python does not know, raises `TimestampRangeError` with its ``place``, or
+    is None with ``null_timestamps``.
+    """
+    if milliseconds == NO_TIMESTAMP:
+        return None
+    if milliseconds in CALENDAR:
+        return milliseconds * 1000
+    if null_timestamps:
+        return None
+    raise range_error(place, milliseconds)
 
 
 def rows_of(arrow: pa.Schema, build: Build) -> pa.RecordBatch:
@@ -168,13 +179,25 @@ def rows_of(arrow: pa.Schema, build: Build) -> pa.RecordBatch:
 
 
 def described_rows(
-    records: pa.RecordBatch, arrow: pa.Schema, describe: Callable[[bytes, bytes], Mapping[str, Any]]
+    records: pa.RecordBatch,
+    arrow: pa.Schema,
+    describe: Callable[[bytes, bytes], Mapping[str, Any]],
+    *,
+    null_timestamps: bool,
 ) -> pa.RecordBatch:
-    """A row for each record of a topic of Kafka's own: where it is in the log, and what ``describe`` makes of it.
+    """A row for each record of a topic of Kafka's own: where it is in the log, and what ``describe`` makes of it, with
+    timestamps in milliseconds.
 
-    ``records`` has the columns key, value, partition, offset and timestamp.
+    ``records`` has the columns key, value, topic, partition, offset and timestamp.
     """
     import pyarrow as pa
+
+    def timestamp(name: str, row: int, milliseconds: int | None) -> int | None:
+        if milliseconds is None:
+            return None
+        topic, partition, offset = (records.column(one)[row].as_py() for one in ("topic", "partition", "offset"))
+        place = f"topic {topic}, partition {partition}, offset {offset}, {name}"
+        return microseconds(milliseconds, place, null_timestamps=null_timestamps)
 
     pairs = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
     rows = [describe(key, value) for key, value in pairs]
@@ -182,6 +205,9 @@ def described_rows(
     def build(name: str) -> pa.Array:
         if name in _FROM_THE_LOG:
             return records.column(_FROM_THE_LOG[name])
+        if pa.types.is_timestamp(arrow.field(name).type):
+            times = [timestamp(name, number, row.get(name)) for number, row in enumerate(rows)]
+            return pa.array(times, arrow.field(name).type)
         return pa.array([row.get(name) for row in rows], arrow.field(name).type)
 
     return rows_of(arrow, build)

@@ -7,7 +7,6 @@ from typing import Any
 from seglog.coordinators.transactions.log_records import decode
 from seglog.core.errors import CorruptRecordError, UnsupportedFormatError
 from seglog.core.types import NO_PRODUCER_ID
-from seglog.spark.views.tables import microseconds
 
 
 def describe(key: bytes, value: bytes) -> dict[str, Any]:
@@ -27,8 +26,8 @@ def describe(key: bytes, value: bytes) -> dict[str, Any]:
         "state": transaction.state.label,
         "timeoutMs": transaction.timeout_ms,
         "partitions": sorted(map(str, transaction.partitions)),
-        "startTimestamp": microseconds(transaction.start_ms),
-        "updateTimestamp": microseconds(transaction.updated_ms),
+        "startTimestamp": transaction.start_ms,
+        "updateTimestamp": transaction.updated_ms,
         "previousProducerId": _known(transaction.previous_producer_id),
         "nextProducerId": _known(transaction.next_producer_id),
         "transactionVersion": transaction.version,

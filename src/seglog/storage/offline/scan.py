@@ -28,6 +28,7 @@ from seglog.storage.formats.paths import (
     segment_paths,
 )
 from seglog.storage.offline.chunk_decoding import BatchExclusion
+from seglog.storage.offline.null_timestamps import log_null_timestamps
 from seglog.storage.offline.scan_start import offset_at_time, start_position
 from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from seglog.storage.offline.transaction_state import read_transactions
@@ -103,6 +104,9 @@ def scan(
     (``valueSchema``, ``schema.registry.url``, …: docs/values.md). The reader raises `UndecodableValueError` for the
     first value that cannot be decoded; ``permissive`` makes it null and adds its bytes as ``valueBytes``.
 
+    Timestamps are microseconds in 64 bits. The first one that does not fit, because a producer counted in nanoseconds,
+    raises `TimestampRangeError`; ``permissive`` makes such timestamps null, and logs their number.
+
     Raises what is wrong with the arguments at once: `InvalidConfigError`, `InvalidLogDirError`, `UnknownTopicError`,
     OSError. The reader raises `CorruptBatchError`, `CorruptRecordError` or `TooLargeError`, with file, position and
     offset, where it meets damage (a torn last batch of a log is none), and `OffsetOutOfRangeError` where retention
@@ -122,12 +126,13 @@ def scan(
     typed = typed_columns(columns, formats, format_options, lambda: named, fs, permissive=permissive)
     names = tuple(COLUMNS if columns is None else columns) if typed is None else tuple(typed.read)
     schema = schema_of(names)
-    wanted = Selection(names, rows=batch_rows, bytes_=batch_bytes)
+    wanted = Selection(names, rows=batch_rows, bytes_=batch_bytes, null_timestamps=permissive)
     read_committed = isolation_level == _ISOLATION_LEVELS[1]
     tasks = [_task(fs, log, wanted, start, end, BatchExclusion(include_control), read_committed) for log in logs]
+    records = log_null_timestamps(_read_all(fs, tasks))
     if typed is not None:
-        return pa.RecordBatchReader.from_batches(typed.schema, typed.decode(_read_all(fs, tasks)))
-    return pa.RecordBatchReader.from_batches(schema, _read_all(fs, tasks))
+        return pa.RecordBatchReader.from_batches(typed.schema, typed.decode(records))
+    return pa.RecordBatchReader.from_batches(schema, records)
 
 
 # Finding logs

@@ -47,8 +47,6 @@ def typed_columns(
     given = {f"{column}Format": text for column, text in formats.items() if text is not None}
     parsed = parse_value_options({**options, **given})
     if not parsed.columns:
-        if permissive:
-            raise InvalidConfigError("permissive has no effect without value_format or key_format")
         return None
     chosen = resolve_formats(parsed, topics, fs)
     decoder = BatchDecoder(chosen, permissive=permissive)

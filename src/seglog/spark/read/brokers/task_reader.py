@@ -20,12 +20,11 @@ from seglog.core.types import MAX_INT64
 from seglog.records.batch import CONTROL_BIT
 from seglog.records.batch_kernels import Stop
 from seglog.records.batch_tables import walk_batches
-from seglog.records.column_decoding import Selection
 from seglog.records.columns import SourcePartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.brokers.planning import FetchRange
 from seglog.spark.read.offsets import DATA_LOSS_HINT
-from seglog.spark.read.spark_batches import BYTES, ROWS, spark_batches
+from seglog.spark.read.spark_batches import selection_of, spark_batches
 from seglog.storage.log.transaction_index import AbortedTxn
 from seglog.storage.offline.chunk_decoding import BatchExclusion, Chunk, OnDamage, decode_chunks, last_offsets
 
@@ -43,7 +42,7 @@ def read_ranges(
     ``kafkaConsumer.pollTimeoutMs`` raises `RequestFailedError`.
     """
     targets = fetch_targets(ranges)
-    selection = Selection(columns=tuple(schema.names), rows=ROWS, bytes_=BYTES, keys=options.keys)
+    selection = selection_of(options, schema.names)
     fetcher = fetcher_of(cluster, targets, options)
     for fetched in fetcher:
         target = fetched.target

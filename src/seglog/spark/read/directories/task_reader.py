@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from seglog.core.errors import CorruptError, DataLossError, InvalidLogDirError, OffsetOutOfRangeError
 from seglog.core.fs import Fs
-from seglog.records.column_decoding import DecodedRows, Selection
+from seglog.records.column_decoding import DecodedRows
 from seglog.records.columns import SourcePartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.directories.partition_files import read_segments
 from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadRange, SegmentExtent, spans
 from seglog.spark.read.offsets import DATA_LOSS_HINT
 from seglog.spark.read.ranges import OffsetRange
-from seglog.spark.read.spark_batches import BYTES, ROWS, spark_batches
+from seglog.spark.read.spark_batches import selection_of, spark_batches
 from seglog.spark.runtime.log_dir_mount import mount_of
 from seglog.storage.offline.batch_boundaries import IndexBoundaries
 from seglog.storage.offline.chunk_decoding import BatchExclusion
@@ -78,7 +78,7 @@ class _RangeReader:
         self._options = options
         self._high = task.offsets.end
         self._low = task.offsets.start
-        self._wanted = Selection(columns=columns, rows=ROWS, bytes_=BYTES, keys=options.keys)
+        self._wanted = selection_of(options, columns)
         self._leave_out = BatchExclusion(options.include_control, task.aborted)
         self.damages: list[_Damage] = []
 

@@ -28,7 +28,7 @@ from seglog.spark.read.brokers.task_reader import read_ranges
 from seglog.spark.read.directories.planning import Piece
 from seglog.spark.read.mounted.planning import MountedRange, SharedRange, phases
 from seglog.spark.read.ranges import OffsetRange
-from seglog.spark.read.spark_batches import BYTES, ROWS, spark_batches
+from seglog.spark.read.spark_batches import selection_of, spark_batches
 from seglog.storage.formats.checkpoints import read_partition_metadata
 from seglog.storage.offline.chunk_decoding import BatchExclusion, Chunk, decode_chunks, last_offsets
 from seglog.storage.offline.table_batches import CHUNK_BYTES, FileRange, iter_chunks
@@ -103,7 +103,7 @@ class _MountedReader:
         self._expected = self.low
         self._starts = np.array([span.start for span in part.spans])
         self._epochs = np.array([span.epoch for span in part.spans])
-        self._wanted = Selection(columns=tuple(columns), rows=ROWS, bytes_=BYTES, keys=options.keys)
+        self._wanted = selection_of(options, columns)
         self._leave_out = BatchExclusion(options.include_control, part.files.aborted)
 
     def batches(self) -> Iterator[pa.RecordBatch]:

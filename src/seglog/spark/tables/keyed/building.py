@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from seglog.table.catalogs import CatalogOptions
     from seglog.table.log_table import LogTable
     from seglog.table.record_files import WrittenFile
+    from seglog.table.record_times import RecordTimes
 
-_OPTIONS: Final = {name.lower(): name for name in ("replica", "maxMemoryPerTask")}
-"""The source's options that a keyed table takes, besides ``kafka.*``."""
+_OPTIONS: Final = {name.lower(): name for name in ("replica", "maxMemoryPerTask", "mode")}
+"""The source's options that a keyed table takes, besides ``kafka.*``. ``mode`` counts for timestamps only."""
 _BATCH_ROWS: Final = 1 << 16
 _REBUILD: Final = "build the table anew, with --rebuild"
 
@@ -51,13 +52,15 @@ class KeyedTableUpdate:
     """The result of a run.
 
     ``changed_keys`` are the keys, by partition, that have a new value or a tombstone in the log. ``split_keys`` are the
-    keys of the table that several partitions have; the table has a row for each of these. ``behind`` is the number of
+    keys of the table that several partitions have; the table has a row for each of these. ``null_timestamps`` of the
+    changed keys were out of range, and are null (``mode=permissive``). ``behind`` is the number of
     offsets between the table and the end of the log, committed or not.
     """
 
     table: str
     snapshot: int | None
     changed_keys: int
+    null_timestamps: int
     rewritten_buckets: int
     written_bytes: int
     commits: int
@@ -97,7 +100,8 @@ def update_keyed_table(
 
     Raises `InvalidRecordError` for a record without a key; `DataLossError` if the log no longer has the records that
     follow the table's, or if compaction may have removed tombstones among them; `TableInUseError` if another job
-    changes the table; `InvalidConfigError` if it is not keyed, or of another topic; and errors of reading.
+    changes the table; `InvalidConfigError` if it is not keyed, or of another topic; `TimestampRangeError`; and errors
+    of reading.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
     from seglog.table.catalogs import OWN_CATALOG
@@ -169,6 +173,7 @@ class _Run:
         from seglog.spark.tables.keyed.changed_rows import ChangedRows
         from seglog.table.key_buckets import KeyedFacts
         from seglog.table.maintenance import maintain
+        from seglog.table.record_times import RecordTimes
 
         surveyed = self._clock.now_ms()
         known, facts = self._table.positions(), self._table.keyed_facts()
@@ -185,9 +190,10 @@ class _Run:
                 guard.check(before.partitions, self._clock.now_ms() - facts.surveyed_ms)
 
         check_tombstones()
+        times = RecordTimes(null_timestamps=self._options.null_timestamps)
         rewritten: list[_Rewritten] = []
         with closing(ChangedRows(self._buckets, self._options.max_memory, self._new_file)) as changed:
-            ends = self._read(log, ranges, changed)
+            ends = self._read(log, ranges, times, changed)
             check_tombstones()
             touched = changed.finish()
             starts, after = _moved(before, log, ranges, ends)
@@ -208,6 +214,7 @@ class _Run:
             table=self._table.path.root,
             snapshot=None if now is None else now.id,
             changed_keys=changed.rows,
+            null_timestamps=times.nulls,
             rewritten_buckets=len(rewritten),
             written_bytes=sum(one.size for one in files),
             commits=int(is_changed),
@@ -239,7 +246,11 @@ class _Run:
         return continue_from(before, log.extents, starts, epochs, fail_on_data_loss=True, hint=_REBUILD).ranges
 
     def _read(
-        self, log: LogState, ranges: Mapping[TopicPartition, OffsetRange], changed: ChangedRows
+        self,
+        log: LogState,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        times: RecordTimes,
+        changed: ChangedRows,
     ) -> dict[TopicPartition, int]:
         """Put the newest records of the ranges into ``changed``. Where each partition that has some was read up to.
 
@@ -248,17 +259,17 @@ class _Run:
         planned = self._source.plan(log.extents, ranges, self._readers)
         tasks = [list(group) for _, group in groupby(planned, key=lambda one: one.range.topic_partition)]
         with ThreadPoolExecutor(self._readers, thread_name_prefix="seglog-table") as pool:
-            found = pool.map(partial(self._read_partition, changed), tasks)
+            found = pool.map(partial(self._read_partition, times, changed), tasks)
             return {task[0].range.topic_partition: end for task, end in zip(tasks, found, strict=True)}
 
-    def _read_partition(self, changed: ChangedRows, task: Sequence[Any]) -> int:
+    def _read_partition(self, times: RecordTimes, changed: ChangedRows, task: Sequence[Any]) -> int:
         import pyarrow.compute as pc
 
         from seglog.records.columns import SCHEMA
 
         end = 0
         for batch in self._source.read(task, SCHEMA):
-            changed.add(batch)
+            changed.add(times.checked(batch))
             end = max(end, pc.max(batch.column("offset")).as_py() + 1)
         return end
 
