@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import TimestamptzType
@@ -34,6 +35,9 @@ _CONFIGURATION: Final = {
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 30 days",  # a user's vacuum must not take what Iceberg still names
 }
+_TIMES_OF_DAY: Final = (pa.time64("us"), pa.time64("ns"))
+_LOCAL_TIME: Final = "timestampNtz"
+"""The feature of Delta's protocol that allows timestamps without a time zone."""
 
 
 def check_columns(table: LogTable, columns: pa.Schema) -> None:
@@ -51,13 +55,13 @@ def check_columns(table: LogTable, columns: pa.Schema) -> None:
                     "were widened. Build another table, or delete its directory _delta_log and do without"
                 )
     for field in (*arrow_schema(current), *columns):
-        if (time := _time_of_day(field.type, field.name)) is not None:
+        if (time := _first_of(_TIMES_OF_DAY, field.type, field.name)) is not None:
             raise InvalidConfigError(f"the field {time} is a time of day: Delta has no such type")
 
 
-def _time_of_day(kind: pa.DataType, where: str) -> str | None:
-    """The first field that is one."""
-    if kind in (pa.time64("us"), pa.time64("ns")):
+def _first_of(kinds: Collection[pa.DataType], kind: pa.DataType, where: str) -> str | None:
+    """The first field that is of one of ``kinds``, at any depth."""
+    if kind in kinds:
         return where
     inner: list[pa.Field] = []
     if isinstance(kind, pa.StructType):
@@ -66,7 +70,7 @@ def _time_of_day(kind: pa.DataType, where: str) -> str | None:
         inner = [kind.value_field]
     elif isinstance(kind, pa.MapType):
         inner = [kind.key_field, kind.item_field]
-    return next((found for one in inner if (found := _time_of_day(one.type, f"{where}.{one.name}"))), None)
+    return next((found for one in inner if (found := _first_of(kinds, one.type, f"{where}.{one.name}"))), None)
 
 
 def follow(fs: FileStore, table: LogTable, clock: Clock) -> bool:
@@ -81,11 +85,11 @@ def follow(fs: FileStore, table: LogTable, clock: Clock) -> bool:
     if fs.exists(os.path.join(table.path.data, DELTA_LOG)):
         delta = DeltaTable(table.path.data)
     else:
+        plain = pa.schema([one for one in columns if not _has_local_time(one)])
         delta = DeltaTable.create(
-            table.path.data, columns, name=table.path.name, configuration=_CONFIGURATION, mode="error"
+            table.path.data, plain, name=table.path.name, configuration=_CONFIGURATION, mode="error"
         )
-    if changes(iceberg_schema(pa.schema(delta.schema().to_arrow())), columns):
-        delta.alter.add_columns(list(Schema.from_arrow(columns).fields))
+    _show_columns(delta, columns)
     application, number = f"seglog:{table.iceberg.metadata.table_uuid}", current.sequence_number or 0
     if delta.transaction_version(application) == number:
         return False
@@ -103,6 +107,23 @@ def follow(fs: FileStore, table: LogTable, clock: Clock) -> bool:
     properties = CommitProperties(app_transactions=[Transaction(application, number)])
     delta.create_write_transaction(actions, "append", columns, commit_properties=properties)
     return True
+
+
+def _show_columns(delta: DeltaTable, columns: pa.Schema) -> None:
+    """Let the log have ``columns``.
+
+    Its protocol must name a feature before a column has timestamps without a time zone, or no reader opens the table.
+    deltalake names it by itself only if the type is outside of maps.
+    """
+    if not changes(iceberg_schema(pa.schema(delta.schema().to_arrow())), columns):
+        return
+    if any(map(_has_local_time, columns)) and _LOCAL_TIME not in (delta.protocol().reader_features or ()):
+        delta.alter.add_feature([TableFeatures.TimestampWithoutTimezone], allow_protocol_versions_increase=True)
+    delta.alter.add_columns(list(Schema.from_arrow(columns).fields))
+
+
+def _has_local_time(field: pa.Field) -> bool:
+    return _first_of([pa.timestamp("us")], field.type, field.name) is not None
 
 
 def _added(name: str, file: DataFile, now_ms: int, is_other: bool, timestamp_id: int) -> AddAction:

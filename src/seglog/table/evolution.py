@@ -79,7 +79,7 @@ def _of_types(path: tuple[str, ...], known: IcebergType, wanted: IcebergType) ->
         yield from _of_fields(path, known.fields, wanted.fields)
     elif isinstance(known, ListType) and isinstance(wanted, ListType):
         yield from _of_types((*path, "element"), known.element_type, wanted.element_type)
-    elif isinstance(known, MapType) and isinstance(wanted, MapType) and known.key_type == wanted.key_type:
+    elif isinstance(known, MapType) and isinstance(wanted, MapType) and _is_same(known.key_type, wanted.key_type):
         yield from _of_types((*path, "value"), known.value_type, wanted.value_type)
     elif isinstance(wanted, PrimitiveType) and _is_wider(known, wanted):
         yield Widening(path, wanted)
@@ -88,6 +88,14 @@ def _of_types(path: tuple[str, ...], known: IcebergType, wanted: IcebergType) ->
             f"the field {'.'.join(path)} is {_name(known)} in the table and {_name(wanted)} in the schema, and Iceberg "
             "cannot change it so. Build another table, or give the field another name"
         )
+
+
+def _is_same(known: IcebergType, wanted: IcebergType) -> bool:
+    """Whether the types are the same but for the numbers of fields."""
+    try:
+        return not list(_of_types((), known, wanted))
+    except InvalidConfigError:
+        return False
 
 
 def _is_wider(known: IcebergType, wanted: IcebergType) -> bool:
