@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -30,6 +31,7 @@ _CODES: Final[Mapping[type[Exception], int]] = {
     NamespaceAlreadyExistsError: 409,
     TableAlreadyExistsError: 409,
     CommitFailedException: 409,
+    BadRequestError: 400,
 }
 
 
@@ -40,6 +42,8 @@ class RestCatalogServer(Service):
         self.catalog = SqlCatalog("server", uri=f"sqlite:///{directory}/rest.db", **properties)
         self.lost_answers = 0
         """This many of the next commits are made and answered with error 500."""
+        self.unknown_updates: Collection[str] = ()
+        """Actions that this catalog is too old to know; a commit with one is refused with error 400."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -78,6 +82,9 @@ class RestCatalogServer(Service):
                 return _loaded(self.catalog.load_table((namespace, name)))
             case "POST", ["namespaces", namespace, "tables", name]:
                 commit = CommitTableRequest.model_validate_json(body)
+                for update in commit.updates:
+                    if update.action in self.unknown_updates:
+                        raise BadRequestError(f"unknown update {update.action}")
                 table = self.catalog.load_table((namespace, name))
                 self.catalog.commit_table(table, commit.requirements, commit.updates)
                 if self.lost_answers:

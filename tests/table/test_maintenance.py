@@ -12,12 +12,15 @@ import pytest
 from seglog.core.fs import OsFs
 from seglog.records.columns import SCHEMA
 from seglog.table import log_table, maintenance, small_files
+from seglog.table.catalogs import CatalogOptions
+from seglog.table.column_types import leaves
 from seglog.table.layout import DATA, METADATA, UNNAMED
 from seglog.table.log_table import LogTable
 from seglog.table.maintenance import DATA_GRACE_MS, METADATA_GRACE_MS, maintain, rewrite_small_files, sweep
 from seglog.table.positions import Position, Positions
 from seglog.table.record_files import write_records
 from seglog.testing import ManualClock
+from tests.kit.rest_catalog import TOKEN, RestCatalogServer
 
 FS = OsFs()
 
@@ -168,3 +171,43 @@ def test_what_a_table_keeps_is_bounded(table: LogTable, monkeypatch: pytest.Monk
     assert len(list(Path(table.path.root, METADATA).iterdir())) < 120
     assert len(list(Path(table.path.root, DATA).iterdir())) < 60
     assert sorted(offsets(table)) == [(partition, at) for partition in (0, 1) for at in range(150)]
+
+
+def _grown(number: int) -> pa.Schema:
+    return SCHEMA.set(1, pa.field("value", pa.struct([(f"f{at}", pa.int32()) for at in range(number + 1)])))
+
+
+def test_schemas_go_with_the_snapshots_that_had_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source whose schema changes in every run; each load of the table reads all schemas."""
+    monkeypatch.setattr(log_table, "KEPT_SNAPSHOTS", 3)
+    most = 0
+    with LogTable.open_or_create(tmp_path / "warehouse" / "t", columns=_grown(0)) as table:
+        for number in range(3 * maintenance.ENOUGH_SCHEMAS):
+            with table.locked():
+                table.evolve(_grown(number), None)
+                table.append([], Positions(topic="t", partitions={0: Position(number)}), {0: 0})
+                maintain(FS, table, ManualClock())
+            most = max(most, len(table.iceberg.schemas()))
+        assert most <= 3 + maintenance.ENOUGH_SCHEMAS
+        for snapshot in table.iceberg.metadata.snapshots:
+            assert table.iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == 0
+    with LogTable.open(tmp_path / "warehouse" / "t") as table:
+        assert len(leaves(table.form.schema.field("value").type, "value")) == 3 * maintenance.ENOUGH_SCHEMAS
+
+
+def test_a_catalog_that_cannot_remove_schemas_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "ENOUGH_SCHEMAS", 1)
+    with RestCatalogServer(tmp_path, {}) as server:
+        catalog = CatalogOptions(server.uri, {"token": TOKEN})
+        with LogTable.open_or_create(tmp_path / "w" / "t", columns=_grown(0), catalog=catalog) as table:
+            for number in (1, 2):
+                with table.locked():
+                    table.evolve(_grown(number), None)
+            server.unknown_updates = {"remove-schemas"}
+            with table.locked():
+                maintain(FS, table, ManualClock())
+                assert len(table.unused_schemas) == 2
+            server.unknown_updates = ()
+            with table.locked():
+                maintain(FS, table, ManualClock())
+            assert not table.unused_schemas

@@ -47,13 +47,15 @@ def check_columns(table: LogTable, columns: pa.Schema) -> None:
     not write.
     """
     current = table.iceberg.schema()
-    for older, newer in (*((one, table.form.schema) for one in table.iceberg.schemas().values()), (current, columns)):
-        for change in changes(older, newer):
-            if isinstance(change, Widening):
-                raise InvalidConfigError(
-                    f"the field {'.'.join(change.path)} has become {change.type}: a Delta log cannot show types that "
-                    "were widened. Build another table, or delete its directory _delta_log and do without"
-                )
+    widened = table.widened or next(
+        (f"{'.'.join(one.path)} {one.type}" for one in changes(current, columns) if isinstance(one, Widening)), None
+    )
+    if widened is not None:
+        field, kind = widened.rsplit(" ", 1)
+        raise InvalidConfigError(
+            f"the field {field} has become {kind}: a Delta log cannot show types that were widened. Build another "
+            "table, or delete its directory _delta_log and do without"
+        )
     for field in (*arrow_schema(current), *columns):
         if (time := _first_of(_TIMES_OF_DAY, field.type, field.name)) is not None:
             raise InvalidConfigError(f"the field {time} is a time of day: Delta has no such type")

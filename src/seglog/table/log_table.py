@@ -32,6 +32,7 @@ from pyiceberg.partitioning import (
 )
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import RemoveSchemasUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform
 
@@ -47,7 +48,7 @@ from seglog.core.lru import Lru
 from seglog.records.columns import SCHEMA
 from seglog.table.catalogs import OWN_CATALOG, CatalogOptions, catalog_errors, open_catalog
 from seglog.table.column_types import arrow_schema, iceberg_schema, leaves
-from seglog.table.evolution import Addition, changes
+from seglog.table.evolution import Addition, Widening, changes
 from seglog.table.key_buckets import KEY_BUCKETS, BucketFile, KeyedFacts, bucket_spec, described_file, facts_in
 from seglog.table.layout import (
     LOCK,
@@ -88,6 +89,9 @@ POSITIONS: Final = "seglog.positions"
 CHANGED: Final = "seglog.changed"
 BLOOM: Final = "seglog.bloom"
 """A property of the table: columns that have Bloom filters in new files, separated by commas."""
+WIDENED: Final = "seglog.widened"
+"""A property of the table: the first field whose type was widened, and its type then. The schema before that goes with
+its last snapshot; the files stay."""
 _DAYS: Final = PartitionSpec(
     PartitionField(SCHEMA.get_field_index("timestamp") + 1, PARTITION_FIELD_ID_START, DayTransform(), "timestamp_day")
 )
@@ -234,6 +238,11 @@ class LogTable:
         count = self._table.properties.get(KEY_BUCKETS)
         return None if count is None else int(count)
 
+    @property
+    def widened(self) -> str | None:
+        """The first field whose type was widened, with its new type. Files may have the narrower one."""
+        return self._table.properties.get(WIDENED)
+
     def refresh(self) -> None:
         """Read the current metadata."""
         with catalog_errors(self._options):
@@ -364,10 +373,25 @@ class LogTable:
                         update.add_column(change.path, change.type)
                     else:
                         update.update_column(change.path, field_type=change.type)
+            widened = [f"{'.'.join(one.path)} {one.type}" for one in found if isinstance(one, Widening)]
+            if widened and self.widened is None:
+                transaction.set_properties({WIDENED: widened[0]})
             if formats is not None:
                 transaction.set_properties({FORMATS: encode_formats(formats)})
             elif self.formats is not None:
                 transaction.remove_properties(FORMATS)
+
+    @property
+    def unused_schemas(self) -> list[int]:
+        """The schemas that are neither the current one nor that of a kept snapshot: nothing reads by them."""
+        metadata = self._table.metadata
+        used = {metadata.current_schema_id, *(one.schema_id for one in metadata.snapshots)}
+        return [one.schema_id for one in metadata.schemas if one.schema_id not in used]
+
+    def remove_schemas(self, ids: Sequence[int]) -> None:
+        """Let `unused_schemas` go. Raises `CatalogError`, also if the catalog does not know this update."""
+        with self._committing() as transaction:
+            transaction._apply((RemoveSchemasUpdate.model_validate({"schema-ids": list(ids)}),))
 
     def append(self, files: Sequence[str], positions: Positions, starts: Mapping[int, int]) -> None:
         """Commit new ``files`` and the ``positions`` that they lead to. ``starts``: where each changed partition began.

@@ -1,4 +1,4 @@
-"""The work that keeps a table small in files: rewriting small ones, and deleting those that no snapshot names.
+"""The work that keeps a table small: rewriting small files, and forgetting what no snapshot has, files and schemas.
 
 A file that a snapshot no longer names may still be read, by a query that began before. It is noted in
 ``.seglog/unnamed.json`` by the sweep that first finds it without a name, and deleted when it has stayed there for the
@@ -8,6 +8,7 @@ grace time. Files of a job that died are found in the same way. If that file is 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglog.core.clock import Clock
+from seglog.core.errors import CatalogError
 from seglog.core.fs import FileStore, write_atomically
 from seglog.table.column_types import conform
 from seglog.table.layout import DATA, METADATA, UNNAMED
@@ -34,11 +36,14 @@ METADATA_GRACE_MS: Final = 3_600_000
 """The same for manifests, which a query reads only while it is planned."""
 SWEEP_MS: Final = 3_600_000
 """A sweep lists the table's directories and reads all manifests; it comes this often."""
+ENOUGH_SCHEMAS: Final = 16
+"""Schemas that no snapshot has are removed once there are so many, in a commit of its own."""
 _MOST_DECODED: Final = 1 << 30
 """Bytes of records in memory while files are rewritten."""
 _BATCH_ROWS: Final = 1 << 16
 _SWEPT_SUFFIXES: Final = {DATA: (SUFFIX,), METADATA: (".avro", ".json")}
 _VERSION: Final = 1
+_log: Final = logging.getLogger("seglog.table")
 
 
 class Maintenance(NamedTuple):
@@ -51,6 +56,7 @@ class Maintenance(NamedTuple):
 def maintain(fs: FileStore, table: LogTable, clock: Clock) -> Maintenance:
     """Do all that is due. The caller holds the table's lock. Raises `TableInUseError`."""
     rewritten = rewrite_small_files(fs, table) if table.key_buckets is None else 0  # a bucket is one file
+    forget_schemas(table)
     due = read_unnamed(fs, table).swept_ms + SWEEP_MS
     return Maintenance(rewritten, sweep(fs, table, clock) if clock.now_ms() >= due else 0)
 
@@ -96,6 +102,25 @@ def _merged(table: LogTable, files: Sequence[DataFile]) -> list[pa.RecordBatch]:
     tables = [conform(pq.read_table(table.read(one)), columns) for one in files]
     rows = pa.concat_tables(tables).sort_by([("partition", "ascending"), ("offset", "ascending")])
     return rows.to_batches(_BATCH_ROWS)
+
+
+# Schemas
+
+
+def forget_schemas(table: LogTable) -> int:
+    """Remove the schemas that no kept snapshot has, some at a time: each load of the table reads all. Their number.
+
+    A REST catalog may not know this update. Then the schemas stay, and the next run tries again.
+    """
+    unused = table.unused_schemas
+    if len(unused) < ENOUGH_SCHEMAS:
+        return 0
+    try:
+        table.remove_schemas(unused)
+    except CatalogError as error:
+        _log.info("seglog: %s keeps %d schemas that no snapshot has: %s", table.path.root, len(unused), error)
+        return 0
+    return len(unused)
 
 
 # Files without a name
