@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -86,6 +86,24 @@ def make(root: Path, recipe: Recipe, size: int) -> Made:
     with LogDir.open(str(root)) as directory:  # makes the indexes
         assert directory.log("t").log_end_offset == records
     return Made(path, path.stat().st_size, plain, records)
+
+
+def write_log(root: Path, columns: Callable[[int], Iterator[pa.RecordBatch]], partitions: int) -> Path:
+    """A log directory at ``root`` with the topic ``t``; ``columns`` are those of a partition's records, in batches of
+    16 KiB."""
+    with LogDir.open(str(root)) as directory:
+        directory.create_topic("t", partitions, {"segment.bytes": MAX_INT32, "segment.ms": 1 << 50, "retention.ms": -1})
+        paths = [Path(directory.log("t", number).active.paths.log) for number in range(partitions)]
+    for number, path in enumerate(paths):
+        records = 0
+        with path.open("wb") as file:
+            for one in columns(number):
+                file.write(encode_columns(one, base_offset=records, leader_epoch=0))
+                records += one.num_rows
+    (root / CLEAN_SHUTDOWN).unlink()
+    with LogDir.open(str(root)):  # makes the indexes
+        pass
+    return root
 
 
 def _columns(recipe: Recipe, size: int) -> Iterator[pa.RecordBatch]:

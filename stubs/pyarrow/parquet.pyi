@@ -13,6 +13,7 @@ class ParquetWriter:
         *,
         compression: str = ...,
         use_dictionary: list[str] = ...,
+        column_encoding: dict[str, str] = ...,
         write_page_index: bool = ...,
         store_schema: bool = ...,
         bloom_filter_options: dict[str, dict[str, float]] = ...,
@@ -28,6 +29,8 @@ class FileMetaData:
     def row_group(self, i: int) -> RowGroupMetaData: ...
 
 class ColumnChunkMetaData:
+    @property
+    def encodings(self) -> tuple[str, ...]: ...
     @property
     def bloom_filter_length(self) -> int | None: ...
 

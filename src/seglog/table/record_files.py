@@ -1,4 +1,8 @@
-"""Parquet files of records, sorted by partition and offset, with page indexes, compressed by zstd."""
+"""Parquet files of records, sorted by partition and offset, with page indexes, compressed by zstd.
+
+Offsets and timestamps are stored as differences: as plain numbers, they are most of a file whose values repeat. Keys
+and values that repeat have a dictionary, from which Spark's reader copies faster than from pages.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,9 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seglog.core.file_sink import FileSink
@@ -22,6 +28,15 @@ ROW_GROUP_ROWS: Final = 1 << 20
 """Records that wait for their row group are in memory: at most these bytes, or these rows, and one batch."""
 _REPEATED: Final = ("topic", "partition", "timestampType")
 """Columns that a dictionary makes small. Others are written faster without one, and zstd finds what they repeat."""
+_DIFFERENCES: Final = dict.fromkeys(("offset", "timestamp"), "DELTA_BINARY_PACKED")
+_BYTES: Final = ("key", "value")
+_SAMPLE: Final = 8192
+"""Records of a file's first row group, by which it is decided whether keys and values repeat."""
+_REPETITION: Final = 8
+"""A dictionary pays if each of a sample's different values occurs so often. It gives up on values that turn out to be
+more, so a wrong decision costs time only."""
+_DICTIONARY_BYTES: Final = 512 << 10
+"""Different values of a sample beyond this would not fit into a dictionary of Parquet's, which ends at 1 MiB."""
 
 FieldIds = Mapping[str, int]
 """Iceberg's number of each column, by its name."""
@@ -54,6 +69,23 @@ class WrittenFile(NamedTuple):
     path: str
     records: int
     size: int
+
+
+def repeated_bytes(rows: pa.Table) -> list[str]:
+    """Which of key and value are bytes that repeat, by a sample.
+
+    >>> repeated_bytes(pa.table({"key": [b"%d" % at for at in range(99)], "value": [b"a", b"b", None] * 33}))
+    ['value']
+    """
+    chosen = np.random.default_rng(0).integers(0, rows.num_rows, _SAMPLE)  # values may have a period, as strides do
+    sample = rows.select(list(_BYTES)).take(pa.array(chosen if rows.num_rows > _SAMPLE else np.arange(rows.num_rows)))
+    return [name for name in _BYTES if pa.types.is_binary(rows.schema.field(name).type) and _repeats(sample, name)]
+
+
+def _repeats(sample: pa.Table, name: str) -> bool:
+    different = pc.unique(sample.column(name))
+    values = sample.num_rows - sample.column(name).null_count
+    return 0 < values >= len(different) * _REPETITION and different.nbytes <= _DICTIONARY_BYTES
 
 
 def write_records(
@@ -97,20 +129,22 @@ class _RecordFile:
 
     def _flush(self) -> None:
         if self._waiting:
-            self._writer = self._writer or self._begin(self._rows)
-            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=self._rows)
+            rows = pa.concat_tables(self._waiting)
+            self._writer = self._writer or self._begin(rows)
+            self._writer.write_table(rows, row_group_size=self._rows)
         self._records += self._rows
         self._waiting = []
         self._rows = self._bytes = 0
 
-    def _begin(self, rows: int) -> pq.ParquetWriter:
-        """The writer, for row groups of about ``rows``."""
-        filters = {name: {"ndv": rows, "fpp": FALSE_POSITIVES} for name in self._form.bloom}
+    def _begin(self, rows: pa.Table) -> pq.ParquetWriter:
+        """The writer, for row groups such as ``rows``, the first one."""
+        filters = {name: {"ndv": rows.num_rows, "fpp": FALSE_POSITIVES} for name in self._form.bloom}
         return pq.ParquetWriter(
             self._sink,
             self._form.schema,
             compression=COMPRESSION,
-            use_dictionary=self._form.dictionaries,
+            use_dictionary=[*self._form.dictionaries, *repeated_bytes(rows)],
+            column_encoding=_DIFFERENCES,
             write_page_index=True,
             store_schema=False,
             **({"bloom_filter_options": filters} if filters else {}),
