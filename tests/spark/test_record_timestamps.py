@@ -5,16 +5,20 @@ Each value comes out right, or as one error that names it, or in permissive mode
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from fastavro import parse_schema, schemaless_writer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -28,6 +32,7 @@ from seglog.spark.jobs.export import export
 from seglog.spark.runtime.broker_connections import close_all
 from seglog.spark.tables.building import Retention, TableUpdate, update_table
 from seglog.spark.tables.keyed.building import KeyedTableUpdate, update_keyed_table
+from seglog.storage.directory.log_dir import LogDir
 from seglog.table.log_table import LogTable
 from seglog.testing import Broker
 from tests.cases import case
@@ -148,6 +153,29 @@ def test_a_run_counts_the_timestamps_that_it_made_null(tmp_path: Path) -> None:
     for update in (update_table, update_keyed_table):
         done = update(log, tmp_path / update.__name__ / TOPIC, topic=TOPIC, options={"mode": "permissive"})
         assert done.null_timestamps == 1
+
+
+@pytest.mark.parametrize("kind", ["timestamp-millis", "local-timestamp-millis", "date"])
+def test_keys_and_values_with_times_beyond_the_calendar_are_stored(tmp_path: Path, kind: str) -> None:
+    """Decoders know 64 bits of microseconds. pyiceberg makes datetimes of the bounds of keys."""
+    base, number = ("int", 2**31 - 1) if kind == "date" else ("long", NOW * 1000)
+    schema, encoded = {"type": base, "logicalType": kind}, BytesIO()
+    schemaless_writer(encoded, parse_schema(base), number)
+    record = json.dumps({"type": "record", "name": "r", "fields": [{"name": "at", "type": schema}]})
+    with LogDir.open(tmp_path / "log") as directory:
+        directory.create_topic(TOPIC, 1, {"retention.ms": -1})
+        directory.log(TOPIC).append_records([seglog.NewRecord(encoded.getvalue(), encoded.getvalue(), NOW)])
+    options = {"keyFormat": "avro", "keyFraming": "plain", "valueFormat": "avro", "valueFraming": "plain"}
+    options |= {"keySchema": json.dumps(schema), "valueSchema": record}
+    path = tmp_path / "warehouse" / TOPIC
+    assert update_table(tmp_path / "log", path, topic=TOPIC, options=options, delta=True).records == 1
+    rows = stored(path)
+    at = pa.int32() if kind == "date" else pa.int64()
+    expected = number if kind == "date" else number * 1000
+    assert rows.column("key").combine_chunks().view(at).to_pylist() == [expected]
+    assert pc.struct_field(rows.column("value"), "at").combine_chunks().view(at).to_pylist() == [expected]
+    with LogTable.open(path) as opened:
+        assert opened.iceberg.scan(row_filter="partition = 0").to_arrow().num_rows == 1
 
 
 def test_records_without_a_timestamp_are_not_older_than_all_others(tmp_path: Path) -> None:

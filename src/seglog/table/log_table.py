@@ -15,6 +15,7 @@ from importlib.metadata import version
 from inspect import signature
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -72,7 +73,6 @@ from seglog.table.record_files import FileForm
 from seglog.table.time_range import ALL_TIME, TimeRange, files_within
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.io.pyarrow import PyArrowFileIO
     from pyiceberg.manifest import DataFile, ManifestFile
@@ -105,6 +105,9 @@ _PROPERTIES: Final = {
     "write.metadata.metrics.column.headers.element.key": "counts",
     "write.metadata.metrics.column.headers.element.value": "counts",
 }
+
+_UNBOUNDED: Final = (pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
+"""Types of keys that can have years beyond 9999. pyiceberg makes datetimes of a file's bounds, which end there."""
 
 
 class TableSnapshot(NamedTuple):
@@ -179,6 +182,8 @@ class LogTable:
             spec, properties[KEY_BUCKETS] = bucket_spec(key_buckets), str(key_buckets)
         if formats is not None:
             properties[FORMATS] = encode_formats(formats)
+        if columns.field("key").type in _UNBOUNDED:
+            properties["write.metadata.metrics.column.key"] = "counts"
         if where.is_local:
             for directory in (where.data, where.metadata, where.own):
                 make_directories(fs, directory)
