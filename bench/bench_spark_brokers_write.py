@@ -1,5 +1,7 @@
 """Writing by Spark through a broker: by us, once and at least once, beside the connector's at-least-once write.
 
+The rows lie in Spark's memory, so that making them is not measured.
+
 python -m bench spark_brokers_write
 """
 
@@ -11,7 +13,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from bench.connector import CORES, Beside, beside, describe, records, rows
+from bench.connector import CORES, Beside, beside, describe, noop, records, rows
 from bench.segments import rounds
 from bench.sides import Cost, in_turn
 
@@ -27,22 +29,21 @@ def main() -> None:
             count = records(value_bytes)
             for partitions in (1, 4):
                 print(f"values of {value_bytes} B, {count:,} records, {partitions} partitions", flush=True)
-                _show(count, in_turn(_sides(both, value_bytes, count, partitions), rounds()))
+                frame = rows(both.spark, count, value_bytes).persist()
+                noop(frame)
+                _show(count, in_turn(_sides(both, f"w{value_bytes}-{partitions}", frame, partitions), rounds()))
+                frame.unpersist(blocking=True)
         _micro_batches(both)
 
 
-def _sides(both: Beside, value_bytes: int, count: int, partitions: int) -> dict[str, Callable[[], object]]:
-    topic = f"w{value_bytes}-{partitions}"
+def _sides(both: Beside, topic: str, frame: DataFrame, partitions: int) -> dict[str, Callable[[], object]]:
     both.create(topic, partitions)
 
-    def frame() -> DataFrame:
-        return rows(both.spark, count, value_bytes)
-
     def ours(delivery: str) -> None:
-        writer = frame().write.format("seglog").option("kafka.bootstrap.servers", both.node.bootstrap)
+        writer = frame.write.format("seglog").option("kafka.bootstrap.servers", both.node.bootstrap)
         writer.option("topic", topic).option("delivery", delivery).mode("append").save()
 
-    sides: dict[str, Callable[[], object]] = {"connector": lambda: both.fill(topic, frame())}
+    sides: dict[str, Callable[[], object]] = {"connector": lambda: both.fill(topic, frame)}
     return sides | {f"seglog, {kind}": partial(ours, kind) for kind in _KINDS}
 
 

@@ -29,6 +29,7 @@ from tests.spark.write.brokers.sink_runs import (
     check_deaths,
     check_returns,
     check_twins,
+    check_versions,
     left_open,
     threads_as_processes,
     written,
@@ -158,6 +159,12 @@ def test_a_driver_that_dies(topics: Topics, kafka: KafkaNode, query: str, sent: 
     is_new = topics.bootstrap == kafka.bootstrap
     chosen = slice(2 * sent, None, 5) if is_new else slice(10 + sent, 11 + sent)
     check_deaths(topics.bootstrap, topics, query, sent=sent, chosen=chosen, timeout_ms=None if is_new else 5_000)
+
+
+def test_a_job_with_a_version_is_remembered_without_its_offset(topics: Topics, kafka: KafkaNode, query: str) -> None:
+    """Kafka 2.8 does not list what a death leaves open, so there the first run is whole."""
+    is_new = topics.bootstrap == kafka.bootstrap
+    check_versions(topics.bootstrap, topics, query, chosen=slice(7, None, 12) if is_new else slice(-1, None))
 
 
 def test_a_driver_and_twins_that_come_back(kafka: KafkaNode, query: str) -> None:

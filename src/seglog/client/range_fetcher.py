@@ -32,7 +32,10 @@ _EMPTY_ANSWERS: Final = 3
 
 
 class FetchTarget(NamedTuple):
-    """The offsets ``start`` to before ``end`` of a partition, of about ``size`` bytes. ``topic_id`` None: any topic."""
+    """The offsets ``start`` to before ``end`` of a partition, of about ``size`` bytes.
+
+    ``topic_id`` is None only where brokers have no topic ids (before Kafka 2.8).
+    """
 
     topic_partition: TopicPartition
     topic_id: UUID | None

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.client.produce.group_mark import GroupMark, MarkValue
+from seglog.client.produce.group_mark import GroupMark
+from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import Transaction
 from seglog.core.errors import ProducerFencedError, RequestFailedError
 from seglog.core.types import TopicPartition

@@ -65,6 +65,7 @@ def test_everything() -> None:
         linger_seconds=0,
         prefix="seglog",
         mark_topic="flights",
+        txn_topic="seglog-txn-versions",
         fail_on_data_loss=True,
         formats=NO_FORMATS,
         ignored=("kafka.acks", "kafka.bootstrap.servers"),
@@ -155,6 +156,13 @@ def test_options_for_brokers_are_parsed() -> None:
     assert (found.topic, found.brokers.mark_topic, found.brokers.prefix) == (None, "m", "mine")
     assert (found.batch_size, found.compression, found.brokers.client.transaction_timeout) == (1000, Codec.ZSTD, 5)
     assert not found.brokers.fail_on_data_loss
+    assert found.brokers.txn_topic is None
+    named = {"txnAppId": "a", "txnVersion": "1"}
+    for options, topic in (({}, "seglog-txn-versions"), ({"transactionalIdPrefix": "p"}, "p-txn-versions")):
+        assert (brokers := through_brokers(topic="t", **named, **options).brokers) is not None
+        assert brokers.txn_topic == topic
+    assert (brokers := through_brokers(topic="t", txnTopic="v", transactionalIdPrefix="ä", **named).brokers) is not None
+    assert brokers.txn_topic == "v"
     once = through_brokers(delivery="at-least-once", kafka__acks="1").brokers
     assert once is not None
     assert (once.exactly_once, once.client.enable_idempotence, once.mark_topic) == (False, False, None)
@@ -171,6 +179,11 @@ def test_options_for_brokers_are_parsed() -> None:
         ({"topic": "t", "kafka.akcs": "1"}, "option kafka.unknown"),
         ({}, "option markTopic is missing"),
         ({"topic": "t", "delivery": "once"}, "option delivery is 'once'"),
+        ({"topic": "t", "txnTopic": "a b"}, "option txnTopic: "),
+        (
+            {"topic": "t", "transactionalIdPrefix": "a b", "txnAppId": "a", "txnVersion": "1"},
+            "option txnTopic is missing: transactionalIdPrefix='a b' cannot begin the name of a topic",
+        ),
         (
             {"topic": "t", "delivery": "at-least-once", "txnAppId": "a", "txnVersion": "1"},
             "option txnAppId needs delivery=exactly-once",

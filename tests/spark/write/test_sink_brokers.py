@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
@@ -96,6 +97,18 @@ def test_a_transaction_of_an_application_is_there_once(spark: SparkSession, brok
     for version in ("1", "1", "2", "1"):
         save(frame(spark, 10), broker, txnAppId="app", txnVersion=version)
     assert values(broker) == sorted(list(range(10)) * 2)
+
+
+def test_a_version_is_remembered_after_brokers_have_deleted_its_mark(spark: SparkSession, broker: Broker) -> None:
+    save(frame(spark, 10), broker, txnAppId="app", txnVersion="1")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for deleted in admin.delete_consumer_groups(["seglog-txn-app"]).values():  # as after offsets.retention.minutes
+        deleted.result(30)
+    save(frame(spark, 10), broker, txnAppId="app", txnVersion="1")
+    assert values(broker) == list(range(10))
+    save(frame(spark, 10), broker, txnAppId="app", txnVersion="2")
+    assert values(broker) == sorted(list(range(10)) * 2)
+    assert left_open(broker) == []
 
 
 def test_a_job_that_fails_leaves_nothing(spark: SparkSession, broker: Broker) -> None:

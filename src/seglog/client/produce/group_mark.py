@@ -6,17 +6,21 @@ because every Kafka keeps them, replicates them, and lets them be part of a tran
 
 A mark is a number and a text. The text is the offset's metadata, which brokers limit to 4096 characters by default; a
 longer one goes on in the groups ``<group>.1``, ``<group>.2`` …, in the same transaction.
+
+Brokers delete offsets that do not change for ``offsets.retention.minutes``. A mark with a `MarkTopic` outlives that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog.client.cluster_connections import GROUP, ClusterConnections
 from seglog.client.connection import describe_code
 from seglog.client.produce.coordinator import CoordinatorRequests
+from seglog.client.produce.mark_topic import MarkTopic
+from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import Transaction
 from seglog.client.retries import Retries
 from seglog.core.error_codes import ErrorCode
@@ -46,11 +50,6 @@ class _UnsettledError(RequestFailedError):
     """A change of the mark stays under way."""
 
 
-class MarkValue(NamedTuple):
-    number: int
-    text: str
-
-
 class GroupMark:
     """The mark of ``group``, at the offset of ``place``, which must exist. For one thread."""
 
@@ -61,13 +60,16 @@ class GroupMark:
         transactional_id: str,
         place: TopicPartition,
         *,
+        topic: MarkTopic | None = None,
         timeout: float = _TIMEOUT,
     ) -> None:
-        """``timeout``: seconds after which the coordinator aborts a change."""
+        """``topic`` remembers the mark when the offset has expired. ``timeout``: seconds after which the coordinator
+        aborts a change."""
         self._cluster = cluster
         self._group = group
         self._place = place
         self._id = transactional_id
+        self._topic = topic
         self._timeout = min(timeout, cluster.config.transaction_timeout)
 
     def read(self) -> MarkValue | None:
@@ -87,6 +89,8 @@ class GroupMark:
         """Set the mark as a part of a transaction, which must be one of the mark's transactional id."""
         for group, text in self._parts(value.text):
             transaction.commit_offset(group, self._place, value.number, text)
+        if self._topic is not None:
+            self._topic.write(transaction, self._group, value)
 
     def _read(self, patience: float, settle: Callable[[], object]) -> MarkValue | None:
         retries = Retries(self._cluster.config, patience)
@@ -94,7 +98,7 @@ class GroupMark:
             try:
                 first = self._fetch(self._group, retries)
                 if first is None:
-                    return None
+                    return None if self._topic is None else self._topic.read(self._group)
                 count, _, text = first.text.partition(" ")
                 parts = [self._fetch(f"{self._group}.{number}", retries) for number in range(1, int(count))]
             except _UnsettledError:

@@ -52,12 +52,16 @@ class AppTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How a job writes through brokers. ``mark_topic`` is where its marks are; None: nowhere is it said."""
+    """How a job writes through brokers. ``mark_topic`` is where its marks are; None: nowhere is it said.
+
+    ``txn_topic`` remembers the versions of an application; None for a job that has none.
+    """
 
     client: ClientConfig
     exactly_once: bool
     prefix: str
     mark_topic: str | None
+    txn_topic: str | None
     fail_on_data_loss: bool
 
 
@@ -66,8 +70,8 @@ class WriteOptions:
     """The options of one ``save()`` or ``start()``, checked. ``ignored`` are ``kafka.*`` options without effect.
 
     ``brokers`` is None if the records go to the directory ``path``, which is empty otherwise. ``prefix``,
-    ``mark_topic`` and ``fail_on_data_loss`` are those of `BrokerOptions`, for a directory that a broker has open;
-    ``batch_size_given``: it is not the default.
+    ``mark_topic``, ``txn_topic`` and ``fail_on_data_loss`` are as in `BrokerOptions`, for a directory that a broker has
+    open; ``batch_size_given``: it is not the default.
     """
 
     path: str
@@ -86,6 +90,7 @@ class WriteOptions:
     linger_seconds: int | None
     prefix: str
     mark_topic: str | None
+    txn_topic: str
     fail_on_data_loss: bool
     formats: ValueOptions
     ignored: tuple[str, ...]
@@ -210,6 +215,9 @@ OPTIONS: Final = OptionTable(
     Option("markTopic", parsers.topic, "a topic that exists",
            "The mark of the last batch is a group offset of its partition 0. No record is written to it. With the "
            "column `topic`, `exactly-once` needs it.", default_text="the option `topic`", use="broker"),
+    Option("txnTopic", parsers.topic, "a compacted topic",
+           "Where a job with `txnAppId` records its version, for longer than brokers keep the mark. Created if it does "
+           "not exist.", default_text="`<transactionalIdPrefix>-txn-versions`", use="broker"),
     Option("transactionalIdPrefix", parsers.word, "a text",
            "The prefix of the sink's transactional ids and groups, for access rules.",
            default="seglog", use="broker"),
@@ -222,7 +230,7 @@ OPTIONS: Final = OptionTable(
 """Every option of the sink, except ``topic.<key of Kafka's topic configuration>``."""
 
 _ONLY_DIRECTORIES: Final = ("numPartitions", "createTopics", "allowForeign", "lingerSeconds")
-_OF_MARKS: Final = frozenset({"markTopic", "transactionalIdPrefix", "failOnDataLoss"})
+_OF_MARKS: Final = frozenset({"markTopic", "txnTopic", "transactionalIdPrefix", "failOnDataLoss"})
 """Options of brokers that also count for a directory, while a broker has it open."""
 _BATCH_OF_BROKERS: Final = 256 << 10
 """A request has one batch of a partition, so small batches cost many requests."""
@@ -287,6 +295,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         linger_seconds=values.of("lingerSeconds"),
         prefix=values.of("transactionalIdPrefix"),
         mark_topic=values.get("markTopic", values.of("topic")),
+        txn_topic=_txn_topic(values),
         fail_on_data_loss=values.of("failOnDataLoss"),
         formats=parse_value_options(options),
         ignored=_ignored(values, properties, brokers),
@@ -323,8 +332,23 @@ def _brokers(values: OptionValues, properties: Mapping[str, str], topic_config: 
         exactly_once=exactly_once,
         prefix=values.of("transactionalIdPrefix"),
         mark_topic=mark_topic,
+        txn_topic=_txn_topic(values) if "txnAppId" in values else None,
         fail_on_data_loss=values.of("failOnDataLoss"),
     )
+
+
+def _txn_topic(values: OptionValues) -> str:
+    if "txnTopic" in values:
+        return str(values["txnTopic"])
+    prefix: str = values.of("transactionalIdPrefix")
+    try:
+        return parsers.topic("txnTopic", f"{prefix}-txn-versions")
+    except InvalidConfigError:
+        if "txnAppId" not in values:
+            return ""
+        raise InvalidConfigError(
+            f"option txnTopic is missing: transactionalIdPrefix={prefix!r} cannot begin the name of a topic"
+        ) from None
 
 
 def _ignored(values: OptionValues, properties: Mapping[str, str], brokers: BrokerOptions | None) -> tuple[str, ...]:

@@ -16,9 +16,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
+from seglog.client.produce.mark_topic import MarkTopic
 from seglog.client.produce.transaction import open_transactions
 from seglog.core.errors import SeglogError
 from seglog.core.types import TopicPartition
@@ -147,10 +149,15 @@ def rows(values: Sequence[int], partition: int | None = None) -> pa.RecordBatch:
 
 
 class SinkRun:
-    """A run of query ``query``: its process is over with the object. ``tasks`` are the values that each task writes."""
+    """A run of query ``query``: its process is over with the object. ``tasks`` are the values that each task writes.
+
+    With the option ``txnVersion`` it is a batch job of the application ``query``.
+    """
 
     def __init__(self, bootstrap: str, query: str, **options: str) -> None:
         named = {name.replace("__", "."): text for name, text in options.items()}
+        if "txnVersion" in named:
+            named["txnAppId"] = query
         self.options: WriteOptions = parse_write_options(
             {
                 "kafka.bootstrap.servers": bootstrap,
@@ -162,16 +169,19 @@ class SinkRun:
         )
         assert self.options.brokers is not None
         self.brokers: BrokerOptions = self.options.brokers
-        self.names = SinkNames(self.brokers.prefix, query)
+        self._is_stream = self.options.transaction is None
+        self.names = SinkNames(self.brokers.prefix, query if self._is_stream else f"txn-{query}")
         self.run = uuid.uuid4().hex
 
     def task(self, batch: int, job: str, task: int, values: Sequence[int]) -> TaskResult:
-        id_ = BatchId(names=self.names, batch=batch, run=self.run, consecutive=True)
+        id_ = self._id(batch)
         return write_in_transaction(self.options, [rows(values)], task=task, job=job, names=self.names, id_=id_)
 
     def end(self, batch: int, job: str) -> JobCommit:
-        id_ = BatchId(names=self.names, batch=batch, run=self.run, consecutive=True)
-        return JobCommit(self.brokers, self.names, id_, job)
+        return JobCommit(self.brokers, self.names, self._id(batch), job)
+
+    def _id(self, batch: int) -> BatchId:
+        return BatchId(names=self.names, batch=batch, run=self.run, consecutive=self._is_stream)
 
     def batch(self, number: int, tasks: Sequence[Sequence[int]]) -> None:
         """All of a micro-batch. As Spark does, it is aborted if it fails."""
@@ -260,6 +270,29 @@ def check_deaths(
 
 def _is_whole(bootstrap: str, topic: str) -> bool:
     return len(written(bootstrap, topic)) >= len(ALL)
+
+
+def check_versions(bootstrap: str, new_topic: Callable[[], str], query: str, *, chosen: slice) -> None:
+    """A job with a version dies at each of the chosen requests. It is repeated, and once more when the broker has
+    deleted its mark (``offsets.retention.minutes``)."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def job(name: str, topic: str) -> SinkRun:
+        run = SinkRun(bootstrap, name, topic=topic, txnVersion="7")
+        with ClusterConnections(config(bootstrap)) as cluster:
+            MarkTopic(cluster, run.brokers.txn_topic or "").prepare()
+        return run
+
+    counted = Steps()
+    join(apart(partial(job(f"{query}-count", new_topic()).batch, 7, TASKS), counted))
+    for stop_at in range(counted.count)[chosen]:
+        name, topic = f"{query}-{stop_at}", new_topic()
+        join(apart(partial(job(name, topic).batch, 7, TASKS), Steps(stop_at)))
+        job(name, topic).batch(7, ([5, 4, 3], [2, 1]))
+        (deleted,) = admin.delete_consumer_groups([f"seglog-txn-{name}"]).values()
+        deleted.result(SECONDS)
+        job(name, topic).batch(7, TASKS)
+        assert written(bootstrap, topic) == [1, 2, 3, 4, 5], f"killed at request {stop_at} of {counted.count}"
 
 
 def check_returns(bootstrap: str, new_topic: Callable[[], str], query: str, *, chosen: slice) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.client.produce.group_mark import MarkValue
+from seglog.client.produce.mark_value import MarkValue
 from seglog.core.types import ProducerIdAndEpoch
 from seglog.spark.write.brokers.batch_mark import (
     BatchMark,

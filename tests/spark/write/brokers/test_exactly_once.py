@@ -14,7 +14,8 @@ import pytest
 
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
-from seglog.client.produce.group_mark import GroupMark, MarkValue
+from seglog.client.produce.group_mark import GroupMark
+from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import end_transactions
 from seglog.core.errors import ProducerFencedError, SeglogError
 from seglog.spark.write.brokers.batch_mark import BatchMarkError
@@ -29,6 +30,7 @@ from tests.spark.write.brokers.sink_runs import (
     check_deaths,
     check_returns,
     check_twins,
+    check_versions,
     left_open,
     threads_as_processes,
     written,
@@ -87,6 +89,10 @@ def test_a_driver_that_dies_at_a_request(broker: Broker, query: str) -> None:
 
 def test_a_driver_that_dies_before_an_answer(broker: Broker, query: str) -> None:
     check_deaths(broker.bootstrap, new_topic(broker), query, sent=True, chosen=slice(3 % _EVERY, None, _EVERY))
+
+
+def test_a_job_with_a_version_that_dies_and_is_repeated_when_its_mark_has_expired(broker: Broker, query: str) -> None:
+    check_versions(broker.bootstrap, new_topic(broker), query, chosen=slice(5 % _EVERY, None, _EVERY))
 
 
 def test_a_driver_that_comes_back_at_any_request(broker: Broker, query: str) -> None:

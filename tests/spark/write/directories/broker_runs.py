@@ -62,9 +62,16 @@ class DirectoryRun:
         """The most that one of the directories has."""
         return max(len(list((path / f"{self.topic}-{partition}").glob("*.log"))) for path in self.paths)
 
-    def begin(self) -> TopicTarget:
+    def begin(self, application: str | None = None, version: int = 0) -> TopicTarget:
         request = JobRequest(
-            uuid.uuid4().hex, owner=os.getppid(), topic=self.topic, create={self.topic: 2}, config=CONFIG, stream="s"
+            uuid.uuid4().hex,
+            owner=os.getppid(),
+            topic=self.topic,
+            create={self.topic: 2},
+            config=CONFIG,
+            application=application,
+            version=version,
+            stream="s",
         )
         start = self.client().begin(request)
         self._homes = start.homes
@@ -88,7 +95,7 @@ class DirectoryRun:
         """All of a micro-batch. As Spark does, it is aborted if it fails."""
         job = f"{uuid.uuid4().hex}-{os.getppid()}"
         try:
-            self.begin()
+            self.begin(application, number)
             parts = [part for task, values in enumerate(tasks) for part in self.task(job, task, values)]
             return self.client().commit(job, application or f"query:{self.query}", number, parts)
         except Exception:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from seglog.client.produce.group_mark import MarkValue
+from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import TransactionHandle
 from seglog.core.errors import SeglogError
 from seglog.core.types import ProducerIdAndEpoch

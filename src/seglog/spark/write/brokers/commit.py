@@ -13,7 +13,7 @@ from typing import Final
 
 from seglog.client.bootstrap import HostPort
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.client.produce.group_mark import MarkValue
+from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import (
     TransactionHandle,
     end_transactions,

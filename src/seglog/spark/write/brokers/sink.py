@@ -1,7 +1,8 @@
 """The sinks through brokers, as Spark calls them.
 
 The writer in a stream's commit is another object than the one in its tasks, and knows neither query nor batch: all that
-it needs is in the messages of the tasks. Making a writer only checks: it changes nothing at the brokers.
+it needs is in the messages of the tasks. Making a writer only checks: it changes nothing at the brokers, but that it
+creates the topic of versions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from seglog.client.produce.mark_topic import MarkTopic
 from seglog.core.errors import InvalidConfigError
 from seglog.spark.options.write_options import WriteOptions
 from seglog.spark.runtime.broker_connections import connections
@@ -51,7 +53,10 @@ class _BrokerSink:
         named = sorted(name for name in topics if name is not None)
         # Spark makes the writer of a stream for each micro-batch, which must survive a broker that starts again.
         patience = self._brokers.client.delivery_timeout if stream else 0
-        topic_partitions(connections(self._brokers.client), named, patience=patience)
+        cluster = connections(self._brokers.client)
+        topic_partitions(cluster, named, patience=patience)
+        if self._brokers.txn_topic is not None:
+            MarkTopic(cluster, self._brokers.txn_topic).prepare()
 
     @property
     def _options(self) -> WriteOptions:

@@ -13,6 +13,7 @@ import numpy as np
 from seglog.client.bootstrap import HostPort
 from seglog.client.produce.batch_producer import BatchProducer, ProducerIdentity
 from seglog.client.produce.group_mark import GroupMark
+from seglog.client.produce.mark_topic import MarkTopic
 from seglog.client.produce.transaction import Transaction, idempotent_producer
 from seglog.core.clock import SystemClock
 from seglog.core.errors import ProducerFencedError, RequestFailedError
@@ -69,7 +70,10 @@ class TaskResult:
 
 def mark_of(brokers: BrokerOptions, names: SinkNames) -> GroupMark:
     assert brokers.mark_topic is not None
-    return GroupMark(connections(brokers.client), names.group, names.committer, TopicPartition(brokers.mark_topic, 0))
+    cluster = connections(brokers.client)
+    versions = None if brokers.txn_topic is None else MarkTopic(cluster, brokers.txn_topic)
+    place = TopicPartition(brokers.mark_topic, 0)
+    return GroupMark(cluster, names.group, names.committer, place, topic=versions)
 
 
 def write_idempotently(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> TaskResult:

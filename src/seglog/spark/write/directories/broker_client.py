@@ -16,15 +16,16 @@ from typing import Final
 from seglog.client.client_config import WRITE, ClientConfig
 from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
 from seglog.client.connection import check_answer
-from seglog.client.produce.group_mark import GroupMark, MarkValue
+from seglog.client.produce.group_mark import GroupMark
+from seglog.client.produce.mark_topic import MarkTopic
+from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import Transaction
 from seglog.client.retries import Retries
+from seglog.client.topic_creation import create_topic
 from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
-from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import (
     AdoptError,
-    BrokerUnavailableError,
     InvalidConfigError,
     RequestFailedError,
     SeglogError,
@@ -123,6 +124,8 @@ class BrokerCommitClient:
                 f"option markTopic is missing: a broker has {self.directory} open, and with the column topic its marks "
                 "need a topic"
             )
+        if named and (versions := self._versions(str(request.application))) is not None:
+            versions.prepare()
         wanted = None if request.topic is None else sorted({request.topic, *request.create})
         found = self._topics(self._cluster.metadata(wanted))
         for name, partitions in request.create.items():
@@ -168,28 +171,10 @@ class BrokerCommitClient:
 
     def _create(self, name: str, partitions: int | None, config: Mapping[str, str]) -> None:
         LogConfig.from_mapping(config)
-        configs = [{"name": key, "value": value} for key, value in config.items()]
-        topic = {"name": name, "num_partitions": partitions or -1, "replication_factor": -1, "configs": configs}
+        create_topic(self._cluster, name, partitions, config)
         retries = Retries(self._config, self._config.delivery_timeout)
-        while (problem := self._create_once(topic)) is not None:
-            retries.wait(problem)
         while not self._is_there(name):
             retries.wait(f"{self._names_of_directories} do not get the partitions of the new topic {name}")
-
-    def _create_once(self, topic: Mapping[str, object]) -> str | None:
-        """None when the topic exists; why the controller does not answer."""
-        metadata = self._cluster.metadata(())
-        address = metadata.brokers.get(metadata.controller)
-        if address is None:
-            return f"{self._owners[0].bootstrap}: the cluster has no controller now"
-        contents = {"topics": [topic], "timeout": round(self._config.timeout * 1000)}
-        try:
-            (answer,) = self._cluster.ask_at(address, ApiKey.CREATE_TOPICS, contents).topics
-        except BrokerUnavailableError as error:
-            return str(error)
-        if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            check_answer(answer.error_code, f"topic {topic['name']}", answer.error_message)
-        return None
 
     def _is_there(self, name: str) -> bool:
         metadata = self._cluster.metadata([name])
@@ -299,13 +284,17 @@ class BrokerCommitClient:
 
     def _mark(self, application: str) -> GroupMark:
         names = self._names(application)
-        return self._group_mark(names.group, names.committer)
+        return self._group_mark(names.group, names.committer, self._versions(application))
 
-    def _group_mark(self, group: str, committer: str) -> GroupMark:
+    def _versions(self, application: str) -> MarkTopic | None:
+        """Where the versions of an application are remembered; None for a query."""
+        return None if application.startswith(_QUERY) else MarkTopic(self._cluster, self._options.txn_topic)
+
+    def _group_mark(self, group: str, committer: str, versions: MarkTopic | None = None) -> GroupMark:
         topic = self._options.mark_topic
         assert topic is not None
-        place = TopicPartition(topic, 0)
-        return GroupMark(self._cluster, group, committer, place, timeout=self._config.transaction_timeout)
+        place, timeout = TopicPartition(topic, 0), self._config.transaction_timeout
+        return GroupMark(self._cluster, group, committer, place, topic=versions, timeout=timeout)
 
     # Files that a job has read (`seglog.storage.adopt.open_intakes`)
 

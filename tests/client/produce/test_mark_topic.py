@@ -1,0 +1,141 @@
+"""A mark with a topic outlives the group offset that brokers delete."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from seglog.client.cluster_connections import ClusterConnections
+from seglog.client.produce.group_mark import GroupMark
+from seglog.client.produce.mark_topic import MarkTopic
+from seglog.client.produce.mark_value import MarkValue
+from seglog.client.produce.transaction import Transaction
+from seglog.core.errors import InvalidConfigError, RequestFailedError
+from seglog.core.types import TopicPartition
+from seglog.testing import Broker
+from tests.client.produce.written import config
+
+VERSIONS = "versions"
+PLACE = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[ClusterConnections]:
+    with ClusterConnections(config(broker.bootstrap, delivery_timeout_ms="1500", request_timeout_ms="1000")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(cluster: ClusterConnections) -> MarkTopic:
+    made = MarkTopic(cluster, VERSIONS)
+    made.prepare()
+    return made
+
+
+def mark(cluster: ClusterConnections, topic: MarkTopic, group: str = "g") -> GroupMark:
+    return GroupMark(cluster, group, f"{group}-register", PLACE, topic=topic)
+
+
+def _choose(value: MarkValue, _: MarkValue | None) -> MarkValue:
+    return value
+
+
+def forget_offsets(broker: Broker, *groups: str) -> None:
+    """As brokers do after ``offsets.retention.minutes``."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for deleted in admin.delete_consumer_groups(list(groups)).values():
+        deleted.result(30)
+
+
+@pytest.mark.parametrize("size", [0, 1, 9000, 300_000])
+def test_a_mark_is_read_when_its_offset_is_gone(
+    broker: Broker, cluster: ClusterConnections, topic: MarkTopic, size: int
+) -> None:
+    register = mark(cluster, topic)
+    assert register.read() is None
+    value = MarkValue(7, "".join(chr(97 + at % 26) for at in range(size)))
+    register.change(lambda _: MarkValue(6, "before"))
+    register.change(lambda _: value)
+    forget_offsets(broker, "g")
+    assert register.read() == register.read_fenced() == value
+    after = MarkValue(8, "after")
+    assert register.change(lambda current: after if current == value else None) == register.read() == after
+
+
+def test_marks_of_several_groups_lie_in_one_topic(
+    broker: Broker, cluster: ClusterConnections, topic: MarkTopic
+) -> None:
+    for number, group in itertools.product(range(1, 4), ("g", "h")):
+        value = MarkValue(number, group)
+        assert mark(cluster, topic, group).change(partial(_choose, value)) == value
+    forget_offsets(broker, "g", "h")
+    for group in ("g", "h"):
+        assert mark(cluster, topic, group).read() == MarkValue(3, group)
+    assert mark(cluster, topic, "other").read() is None
+
+
+def test_a_change_that_was_not_committed_is_not_remembered(
+    broker: Broker, cluster: ClusterConnections, topic: MarkTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register = mark(cluster, topic)
+    register.change(lambda _: MarkValue(1, "one"))
+
+    def die(_: Transaction) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            register.change(lambda _: MarkValue(2, "two"))
+    assert register.read_fenced() == MarkValue(1, "one")
+    forget_offsets(broker, "g")
+    assert register.read() == MarkValue(1, "one")
+
+
+def test_an_open_transaction_of_another_is_waited_for(
+    broker: Broker, cluster: ClusterConnections, topic: MarkTopic
+) -> None:
+    register = mark(cluster, topic)
+    register.change(lambda _: MarkValue(1, "one"))
+    other = Transaction(cluster, "other")
+    other.begin()
+    topic.write(other, "h", MarkValue(5, "five"))
+    register.change(lambda _: MarkValue(2, "two"))
+    forget_offsets(broker, "g")
+    with pytest.raises(RequestFailedError, match="versions-0: the transaction at offset 2 stays open"):
+        register.read()
+    other.abort()
+    assert register.read() == MarkValue(2, "two")
+
+
+def test_the_topic_is_created_compacted_and_a_topic_that_forgets_is_refused(
+    broker: Broker, cluster: ClusterConnections, topic: MarkTopic
+) -> None:
+    topic.prepare()
+    broker.create_topic("logs", 1)
+    with pytest.raises(InvalidConfigError, match=r"topic logs has cleanup\.policy=delete, so it would forget"):
+        MarkTopic(cluster, "logs").prepare()
+
+
+@pytest.mark.parametrize("api", ["CreateTopics", "Metadata", "DescribeConfigs", "ListOffsets", "Produce", "Fetch"])
+def test_lost_answers_are_asked_for_again(broker: Broker, cluster: ClusterConnections, api: str) -> None:
+    broker.lose(api)
+    topic = MarkTopic(cluster, VERSIONS)
+    topic.prepare()
+    register = mark(cluster, topic)
+    register.change(lambda _: MarkValue(3, "text"))
+    forget_offsets(broker, "g")
+    assert register.read() == MarkValue(3, "text")
+
+
+def test_a_record_of_another_program_is_named(cluster: ClusterConnections, topic: MarkTopic) -> None:
+    transaction = Transaction(cluster, "other")
+    transaction.begin()
+    topic.write(transaction, "g", MarkValue(-5, ""))
+    transaction.commit()
+    with pytest.raises(RequestFailedError, match="'-5 ' is not a mark"):
+        mark(cluster, topic).read()
