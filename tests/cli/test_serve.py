@@ -95,7 +95,7 @@ def test_keys_come_from_the_file_the_environment_and_the_command_line(tmp_path: 
         process.terminate()
         assert process.wait(30) == 0
         said = process.stderr.read()
-    assert "unknown broker configuration 'num.partitons': did you mean num.partitions?" in said
+    assert "unknown broker configuration 'num.partitons'; did you mean num.partitions?" in said
     assert "process.roles" in said
 
 

@@ -170,12 +170,17 @@ def test_texts_that_kafka_accepts(name: str, text: str, value: object) -> None:
 def test_a_bad_value_names_key_value_and_range(name: str, value: object, allowed: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         LogConfig.from_mapping({name: value})
-    assert str(caught.value) == f"{name}={value!r} is not allowed: {allowed}"
+    assert str(caught.value).partition("; did you mean")[0] == f"{name}={value!r} is not allowed: {allowed}"
+
+
+def test_a_misspelled_value_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InvalidConfigError, match=r"; did you mean CreateTime\?$"):
+        LogConfig.from_mapping({"message.timestamp.type": "createtime"})
 
 
 @pytest.mark.parametrize(("name", "near"), [("segment.byte", "segment.bytes"), ("retention_ms", "retention.ms")])
 def test_an_unknown_key_names_itself_and_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(InvalidConfigError, match=f"'{re.escape(name)}': did you mean {re.escape(near)}"):
+    with pytest.raises(InvalidConfigError, match=f"'{re.escape(name)}'; did you mean {re.escape(near)}"):
         LogConfig.from_mapping({name: "1"})
     with pytest.raises(InvalidConfigError, match=r"unknown topic configuration 'xyzzy'$"):
         LogConfig.from_mapping({"xyzzy": "1"})

@@ -371,11 +371,35 @@ _OF_LIBRDKAFKA: Final[Mapping[str, str]] = {
 """librdkafka's names of what Kafka calls otherwise."""
 
 
-def _refused(name: str) -> InvalidConfigError:
+def is_known(name: str) -> bool:
+    """Whether a client of Kafka, or librdkafka, has a property of this name, which may be one that is refused."""
+    return (
+        name in CLIENT_SETTINGS
+        or name in SECURITY_SETTINGS
+        or name in WITHOUT_EFFECT
+        or name in _CLASSES
+        or name == _PROVIDERS
+        or name.startswith(f"{_PROVIDERS}.")
+        or _reason_to_refuse(name) is not None
+    )
+
+
+def names_of_properties() -> list[str]:
+    """The names that have an effect."""
+    return [*CLIENT_SETTINGS, *SECURITY_SETTINGS]
+
+
+def _reason_to_refuse(name: str) -> str | None:
     for refused, reason in (*REFUSED.items(), *_OF_LIBRDKAFKA.items()):
         if name == refused or name.startswith(f"{refused}."):
-            return InvalidConfigError(f"{name} is not supported: {reason}")
-    return unknown(name, [*CLIENT_SETTINGS, *SECURITY_SETTINGS], "property of a Kafka client")
+            return reason
+    return None
+
+
+def _refused(name: str) -> InvalidConfigError:
+    if (reason := _reason_to_refuse(name)) is not None:
+        return InvalidConfigError(f"{name} is not supported: {reason}")
+    return unknown(name, names_of_properties(), "property of a Kafka client")
 
 
 def _check_no_reference(name: str, text: str) -> None:

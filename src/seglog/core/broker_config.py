@@ -50,7 +50,7 @@ class BrokerConfig:
     >>> config.listeners, config.directory.topics.retention_ms
     ((Address(name='PLAINTEXT', host='', port=9092),), 3600000)
     >>> BrokerConfig.from_mapping({"num.partitons": "3"}).notes
-    ("unknown broker configuration 'num.partitons': did you mean num.partitions?",)
+    ("unknown broker configuration 'num.partitons'; did you mean num.partitions?",)
     """
 
     advertised_listeners: tuple[Address, ...] = setting(

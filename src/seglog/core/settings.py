@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from seglog.core.errors import InvalidConfigError
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import MAX_INT32, MAX_INT64
 
 T = TypeVar("T")
@@ -240,7 +241,10 @@ class Setting:
         except (ValueError, TypeError, KeyError) as error:
             if self.is_secret:
                 raise InvalidConfigError(f"{self.name}={HIDDEN} is not allowed: {self.rule.allowed}") from None
-            raise InvalidConfigError(f"{self.name}={value!r} is not allowed: {self.rule.allowed}") from error
+            words = self.rule.choices if isinstance(self.rule, Enumeration) and isinstance(value, str) else ()
+            raise InvalidConfigError(
+                f"{self.name}={value!r} is not allowed: {self.rule.allowed}{did_you_mean(str(value), words)}"
+            ) from error
 
 
 def setting(rule: Rule, doc: str, *, default: T, name: str | None = None, is_secret: bool = False, use: str = "") -> T:
@@ -271,8 +275,4 @@ def check(instance: Any, rows: Iterable[Setting]) -> None:
 
 def unknown(name: str, known: Iterable[str], what: str) -> InvalidConfigError:
     """The error for an unknown key. It suggests the nearest known one."""
-    import difflib
-
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else None
-    return InvalidConfigError(f"unknown {what} {name!r}" + (f": {hint}" if hint else ""))
+    return InvalidConfigError(f"unknown {what} {name!r}{did_you_mean(name, known)}")

@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 import cramjam
 
 from seglog.core.errors import CorruptRecordError, InvalidConfigError, UnsupportedFormatError
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import Buffer
 from seglog.records.lz4_zstd import compress_lz4, compress_zstd, decompress_lz4, decompress_zstd, too_large
 
@@ -58,7 +59,9 @@ class Codec(IntEnum):
         """
         codec = _NAMES.get(name)
         if codec is None:
-            raise InvalidConfigError(f"compression {name!r} is not one of {', '.join(_NAMES)}")
+            raise InvalidConfigError(
+                f"compression {name!r} is not one of {', '.join(_NAMES)}{did_you_mean(name, _NAMES)}"
+            )
         return codec
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from seglog.core.errors import InvalidConfigError
+from seglog.core.suggestions import did_you_mean
 from seglog.values.schemas import AVRO, JSON, PROTOBUF
 
 ColumnName = Literal["key", "value"]
@@ -188,7 +189,7 @@ def _choice(name: str, value: str, allowed: Any) -> str:
     for word in allowed:
         if value.lower() == word.lower():
             return str(word)
-    raise InvalidConfigError(f"option {name} is {value!r}: {' or '.join(allowed)}")
+    raise InvalidConfigError(f"option {name} is {value!r}: {' or '.join(allowed)}{did_you_mean(value, allowed)}")
 
 
 def _number(name: str, value: str | None) -> int | None:

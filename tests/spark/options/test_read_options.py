@@ -7,12 +7,14 @@ from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import (
     EARLIEST,
     LATEST,
+    OPTIONS,
     Assign,
     Subscribe,
     SubscribePattern,
     TimestampBound,
     parse_options,
 )
+from tests.spark.options.misspelled import answers
 
 PATH = {"path": "/data"}
 
@@ -86,6 +88,9 @@ def test_a_path_and_brokers_together_are_read_from_both() -> None:
         ({"paths": "/a"}, "a JSON list, as in"),
         ({**PATH, "startingOffset": "earliest"}, "unknown option 'startingOffset'; did you mean startingOffsets?"),
         ({**PATH, "includeheader": "true"}, "unknown option 'includeheader'; did you mean includeHeaders?"),
+        ({"kafka.bootstrap.server": "b:1"}, "'kafka.bootstrap.server'; did you mean kafka.bootstrap.servers?"),
+        ({**PATH, "kafka.bootstrap.server": "b:1"}, "did you mean kafka.bootstrap.servers?"),
+        ({**PATH, "startingOffsets": "lastest"}, "option startingOffsets is 'lastest': earliest or latest, or offsets"),
         ({**PATH, "subscribe": "a", "assign": '{"a": [0]}'}, "options subscribe and assign exclude each other"),
         ({**PATH, "subscribe": " , "}, "it names no topic"),
         ({**PATH, "subscribe": "a b"}, "option subscribe: topic name 'a b' is not legal"),
@@ -116,6 +121,12 @@ def test_refuses_wrong_options_by_name(given: dict[str, str], message: str) -> N
     with pytest.raises(InvalidConfigError) as refused:
         parse_options(given)
     assert message in str(refused.value)
+
+
+def test_a_misspelled_word_is_answered_with_the_nearest() -> None:
+    found = list(answers(OPTIONS, parse_options, path="/data", valueFormat="json", keyFormat="json"))
+    assert len(found) >= 20
+    assert [one for one in found if f"did you mean {one[0]}?" not in one[1]] == []
 
 
 def test_bounds_by_the_connectors_precedence() -> None:

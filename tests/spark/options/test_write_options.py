@@ -8,13 +8,16 @@ from seglog.core.config import LogConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.records.compression import Codec
 from seglog.spark.options.write_options import (
+    OPTIONS,
     AppTransaction,
     WriteOptions,
     check_columns,
+    check_marks,
     check_mode,
     parse_write_options,
 )
 from seglog.values.value_options import NO_FORMATS
+from tests.spark.options.misspelled import answers
 
 
 def parse(**options: str) -> WriteOptions:
@@ -96,10 +99,18 @@ def test_a_topics_codec_overrides_the_option(
     assert found == expected
 
 
+SERIALIZERS = [
+    ({name: "org.apache.kafka.common.serialization.StringSerializer"}, f"option {name} is not supported: ")
+    for name in ("kafka.key.serializer", "kafka.value.serializer", "KAFKA.Value.Serializer")
+]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"topik": "t"}, "unknown option 'topik'; did you mean topic?"),
+        ({"kafka.bootstrap.server": "b:1"}, "'kafka.bootstrap.server'; did you mean kafka.bootstrap.servers?"),
+        *SERIALIZERS,
         ({"topic": "a/b"}, "option topic: topic name 'a/b' is not legal"),
         ({"topic": " "}, "option topic is empty"),
         ({"path": "s3://bucket"}, "a file system that all workers share"),
@@ -127,6 +138,22 @@ def test_refuses_wrong_options_by_name(options: dict[str, str], message: str) ->
 def test_a_path_is_required() -> None:
     with pytest.raises(InvalidConfigError, match="option path is missing"):
         parse_write_options({"topic": "t"})
+    with pytest.raises(InvalidConfigError, match=r"did you mean kafka\.bootstrap\.servers"):
+        parse_write_options({"topic": "t", "kafka.bootstrap.server": "b:1"})
+
+
+def test_marks_need_a_topic() -> None:
+    check_marks(through_brokers(topic="t"))
+    check_marks(through_brokers(markTopic="m"))
+    check_marks(through_brokers(delivery="at-least-once"))
+    with pytest.raises(InvalidConfigError, match="option markTopic is missing: with the column topic"):
+        check_marks(through_brokers())
+
+
+def test_a_misspelled_word_is_answered_with_the_nearest() -> None:
+    found = list(answers(OPTIONS, parse_write_options, path="/data", valueFormat="json", keyFormat="json"))
+    assert len(found) >= 20
+    assert [one for one in found if f"did you mean {one[0]}?" not in one[1]] == []
 
 
 def through_brokers(**options: str) -> WriteOptions:
@@ -176,8 +203,8 @@ def test_options_for_brokers_are_parsed() -> None:
         ({"topic": "t", "kafka.acks": "1"}, "it needs kafka.acks=all"),
         ({"topic": "t", "kafka.acks": "0", "delivery": "at-least-once"}, "option kafka.acks is 0"),
         ({"topic": "t", "kafka.transactional.id": "x"}, "option kafka.transactional.id is not supported"),
-        ({"topic": "t", "kafka.akcs": "1"}, "option kafka.unknown"),
-        ({}, "option markTopic is missing"),
+        *SERIALIZERS,
+        ({"topic": "t", "kafka.akcs": "1"}, "unknown option 'kafka.akcs'; did you mean kafka.acks?"),
         ({"topic": "t", "delivery": "once"}, "option delivery is 'once'"),
         ({"topic": "t", "txnTopic": "a b"}, "option txnTopic: "),
         (

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from seglog.client.client_config import ClientConfig, Use, is_known, names_of_properties
 from seglog.core.errors import InvalidConfigError
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition, validate_topic
+
+KAFKA: Final = "kafka."
+"""The prefix of properties of Kafka's clients."""
 
 
 class Option(NamedTuple):
@@ -53,8 +57,23 @@ class OptionTable(Mapping[str, Option]):
 
     def unknown(self, name: str) -> InvalidConfigError:
         """The error for an option that does not exist; it suggests the nearest one."""
-        nearest = get_close_matches(name.lower(), self._by_lower, n=1, cutoff=0.0)
-        return InvalidConfigError(f"unknown option {name!r}; did you mean {self._by_lower[nearest[0]].name}?")
+        return InvalidConfigError(f"unknown option {name!r}{did_you_mean(name, self, cutoff=0.0)}")
+
+
+def check_properties(properties: Iterable[str]) -> None:
+    """Refuse a property of Kafka's clients, named without ``kafka.``, that none of them has."""
+    for name in properties:
+        if not is_known(name):
+            known = [f"{KAFKA}{one}" for one in names_of_properties()]
+            raise InvalidConfigError(f"unknown option {f'{KAFKA}{name}'!r}{did_you_mean(f'{KAFKA}{name}', known)}")
+
+
+def client_config(properties: Mapping[str, str], use: Use) -> ClientConfig:
+    """The configuration of a client with properties that `check_properties` has passed."""
+    try:
+        return ClientConfig.from_mapping(properties, use=use)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"option {KAFKA}{error}") from None
 
 
 class OptionValues(dict[str, Any]):
@@ -87,7 +106,9 @@ def word(name: str, value: str) -> str:
 
 def boolean(name: str, value: str) -> bool:
     if value.strip().lower() not in ("true", "false"):
-        raise InvalidConfigError(f"option {name} is {value!r}: it must be true or false")
+        raise InvalidConfigError(
+            f"option {name} is {value!r}: it must be true or false{did_you_mean(value, ('true', 'false'))}"
+        )
     return value.strip().lower() == "true"
 
 
@@ -110,7 +131,7 @@ def choice(*words: str) -> Callable[[str, str], str]:
         for word in words:
             if value.strip().lower() == word.lower():
                 return word
-        raise InvalidConfigError(f"option {name} is {value!r}: {' or '.join(words)}")
+        raise InvalidConfigError(f"option {name} is {value!r}: {' or '.join(words)}{did_you_mean(value, words)}")
 
     return parse
 

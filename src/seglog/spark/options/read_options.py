@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from seglog.client.client_config import READ, ClientConfig
 from seglog.core.errors import InvalidConfigError
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import TopicPartition
 from seglog.spark.options import option as text
 from seglog.spark.options.option import Option, OptionTable, OptionValues
@@ -22,6 +23,8 @@ from seglog.values.value_options import ValueOptions, dead_letter_directory, par
 LATEST: Final = -1
 EARLIEST: Final = -2
 """Stand for the offset at an end of the log, in options as in Kafka's protocol."""
+
+_ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 Offsets = int | Mapping[TopicPartition, int]
 """EARLIEST, LATEST, or an offset for each partition, which may also be one of these."""
@@ -138,8 +141,12 @@ def _timestamps(name: str, value: str) -> Mapping[TopicPartition, int]:
 def parse_offsets(name: str, value: str) -> Offsets:
     """``earliest``, ``latest`` or ``{"topic": {"0": 12}}``."""
     word = value.strip().lower()
-    if word in ("earliest", "latest"):
-        return EARLIEST if word == "earliest" else LATEST
+    if word in _ENDS:
+        return _ENDS[word]
+    if re.fullmatch(r"[a-z_-]+", word):
+        raise InvalidConfigError(
+            f"option {name} is {value!r}: earliest or latest, or offsets of partitions{did_you_mean(word, _ENDS)}"
+        )
     example = '{"flights": {"0": 1234, "1": -2}} (-2 is earliest, -1 latest), or earliest, or latest'
     return text.per_partition(name, value, low=EARLIEST, example=example)
 
@@ -302,7 +309,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
     paths = values.of("path") + values.of("paths")
     client = None
     if _SERVERS in properties:
-        client = _client(properties)
+        client = text.client_config(properties, READ)
         _check_brokers(values, paths)
     elif not paths:
         raise InvalidConfigError(
@@ -371,6 +378,7 @@ def _values(options: Mapping[str, str]) -> tuple[OptionValues, dict[str, str]]:
             pass
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
             raise OPTIONS.unknown(key)
+    text.check_properties(properties)
     return values, properties
 
 
@@ -467,13 +475,6 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
     for partition in start:
         if 0 <= end[partition] < start[partition]:
             raise InvalidConfigError(f"{partition}: {names[0]} {start[partition]} is above {names[1]} {end[partition]}")
-
-
-def _client(properties: Mapping[str, str]) -> ClientConfig:
-    try:
-        return ClientConfig.from_mapping(properties, use=READ)
-    except InvalidConfigError as error:
-        raise InvalidConfigError(f"option kafka.{error}") from None
 
 
 def _check_brokers(values: OptionValues, paths: Collection[str]) -> None:

@@ -118,6 +118,16 @@ class WriteOptions:
         return codec, levels.get(codec)
 
 
+def check_marks(options: WriteOptions) -> None:
+    """Refuse a sink through brokers that has no topic for its marks. The frame has a column topic, or the options name
+    one (`check_columns`)."""
+    if options.brokers is not None and options.brokers.exactly_once and options.brokers.mark_topic is None:
+        raise InvalidConfigError(
+            "option markTopic is missing: with the column topic, exactly-once needs a topic that exists for its marks; "
+            "or set delivery=at-least-once"
+        )
+
+
 def check_columns(columns: Mapping[str, str], topic: str | None, encoded: Collection[str] = ()) -> None:
     """Refuse a frame that cannot be written, as the connector does.
 
@@ -239,6 +249,11 @@ _TRANSACTION_TIMEOUT: Final = 900.0
 _SERVERS: Final = "bootstrap.servers"
 _KAFKA: Final = frozenset({"compression.type", "batch.size", *_LEVELS})
 """Keys of Kafka's producer that the connector takes with the prefix ``kafka.``; here both spellings work."""
+_REFUSED: Final = {
+    "kafka.key.serializer": "keys are bytes or text: cast the column",
+    "kafka.value.serializer": "values are bytes or text: cast the column, or set valueFormat",
+}
+"""The connector refuses these too (``KafkaSourceProvider.kafkaParamsForProducer``)."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "owner", "provider", "location"})
 
 
@@ -253,6 +268,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     properties: dict[str, str] = {}
     for key, text in options.items():
         lower = key.lower()
+        if lower in _REFUSED:
+            raise InvalidConfigError(f"option {key} is not supported: {_REFUSED[lower]}")
         if lower.startswith("kafka."):
             lower = lower.removeprefix("kafka.")
             properties[lower] = text
@@ -264,6 +281,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
             values.add(option, text)
         elif lower not in _SPARKS_OWN:
             raise OPTIONS.unknown(key)
+    parsers.check_properties(properties)
     brokers = None
     if "path" not in values:
         if _SERVERS not in properties:
@@ -306,10 +324,7 @@ def _brokers(values: OptionValues, properties: Mapping[str, str], topic_config: 
     given = [name for name in _ONLY_DIRECTORIES if name in values] + [f"topic.{name}" for name in topic_config]
     if given:
         raise InvalidConfigError(f"option {given[0]} is for directories: create topics at the brokers")
-    try:
-        client = ClientConfig.from_mapping(properties, use=WRITE)
-    except InvalidConfigError as error:
-        raise InvalidConfigError(f"option kafka.{error}") from None
+    client = parsers.client_config(properties, WRITE)
     if client.partitioner != "default":
         raise InvalidConfigError("option kafka.partitioner.class is not supported: set the column partition")
     if client.acks == 0:
@@ -319,10 +334,6 @@ def _brokers(values: OptionValues, properties: Mapping[str, str], topic_config: 
     if exactly_once:
         if not client.enable_idempotence:
             raise InvalidConfigError("option delivery is exactly-once: it needs kafka.acks=all and idempotence")
-        if mark_topic is None:
-            raise InvalidConfigError(
-                "option markTopic is missing: with the column topic, exactly-once needs a topic for its marks"
-            )
         if "transaction.timeout.ms" not in properties:
             client = replace(client, transaction_timeout=_TRANSACTION_TIMEOUT)
     elif "txnAppId" in values:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar, assert_never
 
 from seglog.core.errors import UnknownTopicError
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import Assign, Selection, Subscribe, SubscribePattern
 from seglog.spark.options.topic_pattern import compile_java
@@ -42,24 +43,24 @@ def select(selection: Selection, available: Sequence[TopicPartition]) -> list[To
             there = {partition.topic for partition in available}
             for topic in topics:
                 if topic not in there:
-                    raise UnknownTopicError(f"there is no topic {topic!r}; {_listed(sorted(there))}")
+                    raise UnknownTopicError(f"there is no topic {topic!r}; {_listed(topic, sorted(there))}")
             wanted = set(topics)
             chosen = [partition for partition in available if partition.topic in wanted]
         case Assign(partitions=partitions):
             known = set(available)
             for partition in partitions:
                 if partition not in known:
-                    raise UnknownTopicError(
-                        f"there is no partition {partition}; {_listed([str(p) for p in sorted(available)])}"
-                    )
+                    names = [str(one) for one in sorted(available)]
+                    raise UnknownTopicError(f"there is no partition {partition}; {_listed(str(partition), names)}")
             chosen = list(partitions)
         case _:
             assert_never(selection)
     return sorted(chosen)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return f"existing: {', '.join(names[:10]) or 'none'}{' …' if len(names) > 10 else ''}"
+def _listed(name: str, names: Sequence[str]) -> str:
+    some = f"existing: {', '.join(names[:10]) or 'none'}{' …' if len(names) > 10 else ''}"
+    return some + did_you_mean(name, names, cutoff=0.7)
 
 
 def spread(size: int, total: int, *, max_bytes: int, cores: int | None, is_divided: bool) -> int:

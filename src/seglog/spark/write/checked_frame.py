@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.options.write_options import WriteOptions, check_columns, check_mode, parse_write_options
+from seglog.spark.options.write_options import WriteOptions, check_columns, check_marks, check_mode, parse_write_options
 from seglog.values.batch_encoder import WriteFormats, resolve_write_formats
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -40,6 +40,7 @@ def check_frame(schema: StructType, options: Mapping[str, str], *, overwrite: bo
     columns = {field.name: field.dataType.simpleString() for field in schema.fields}
     formats = resolve_write_formats(checked.formats, checked.topic, OsFs())
     check_columns(columns, checked.topic, formats.names)
+    check_marks(checked)
     _warn(schema, checked)
     return CheckedFrame(checked, formats)
 

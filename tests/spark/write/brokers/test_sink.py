@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pyspark_seglog import DefaultSource
 from seglog.client.cluster_connections import ClusterConnections
@@ -101,6 +101,19 @@ def test_a_topic_that_does_not_exist_is_refused_before_a_task_starts(broker: Bro
         source(broker, topic="none").writer(SCHEMA, overwrite=False)
     with pytest.raises(UnknownTopicError, match="there is no topic 'none'"):
         source(broker, markTopic="none").writer(SCHEMA, overwrite=False)
+    broker.create_topic("flights", 1)
+    with pytest.raises(UnknownTopicError, match=r"'flihgts': create it first; did you mean flights\?"):
+        source(broker, topic="flihgts").writer(SCHEMA, overwrite=False)
+
+
+def test_a_sink_without_a_topic_is_told_which_option_or_column_is_missing(broker: Broker) -> None:
+    servers = {"kafka.bootstrap.servers": broker.bootstrap}
+    for options in ({}, {"delivery": "at-least-once"}, {"markTopic": "t"}):
+        with pytest.raises(InvalidConfigError, match="no column topic: add it, or set the option topic"):
+            DefaultSource({**servers, **options}).writer(SCHEMA, overwrite=False)
+    named = StructType([*SCHEMA.fields, StructField("topic", StringType())])
+    with pytest.raises(InvalidConfigError, match="option markTopic is missing: with the column topic"):
+        DefaultSource(servers).streamWriter(named, overwrite=False)
 
 
 def test_a_stream_names_its_batches_itself(broker: Broker) -> None:

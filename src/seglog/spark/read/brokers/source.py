@@ -16,7 +16,7 @@ from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError, RequestFailedError, UnknownPartitionError, UnknownTopicError
 from seglog.core.types import TopicPartition
-from seglog.spark.options.read_options import Assign, ReadOptions, Subscribe
+from seglog.spark.options.read_options import Assign, ReadOptions, Selection, Subscribe
 from seglog.spark.read.brokers.planning import BrokerExtent, FetchRange, plan
 from seglog.spark.read.brokers.sampling import bytes_per_offset
 from seglog.spark.read.planning import select
@@ -68,7 +68,7 @@ class BrokerSource:
         try:
             chosen = select(selection, _partitions(metadata)) if only != [] and only != () else []
         except UnknownTopicError as error:
-            raise UnknownTopicError(f"{self._where}: {error}") from None
+            raise UnknownTopicError(f"{self._where}: {self._among_all(selection) or error}") from None
         ends = dict.fromkeys(chosen, LATEST)
         questions = [OffsetQuestion(dict.fromkeys(chosen, EARLIEST)), OffsetQuestion(ends)]
         if options.read_committed:
@@ -89,6 +89,14 @@ class BrokerSource:
             for one in chosen
         ]
         return Survey(extents, [])
+
+    def _among_all(self, selection: Selection) -> UnknownTopicError | None:
+        """The error that names topics of the cluster: the brokers were asked only about those of the selection."""
+        try:
+            select(selection, _partitions(self._cluster.metadata()))
+        except UnknownTopicError as error:
+            return error
+        return None
 
     def _offsets(
         self, questions: Sequence[OffsetQuestion], metadata: ClusterMetadata | None = None

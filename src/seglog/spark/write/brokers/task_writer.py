@@ -15,6 +15,7 @@ from seglog.client.retries import ask_patiently
 from seglog.core.clock import Clock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import RequestFailedError, UnknownTopicError
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import MAX_INT32, NO_SEQUENCE, TopicPartition
 from seglog.records.column_encoding import encode_columns
 from seglog.records.compression import Codec
@@ -34,7 +35,8 @@ def topic_partitions(cluster: ClusterConnections, topics: Sequence[str], *, pati
     for name, topic in ask_patiently(cluster.config, patience, lambda: cluster.metadata(topics)).topics.items():
         where = ",".join(map(str, cluster.config.bootstrap))
         if topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            raise UnknownTopicError(f"{where}: there is no topic {name!r}: create it first")
+            near = did_you_mean(name, cluster.metadata().topics, cutoff=0.7)
+            raise UnknownTopicError(f"{where}: there is no topic {name!r}: create it first{near}")
         if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             raise RequestFailedError(f"{where}: topic {name}: {describe_code(topic.error)}")
         found[name] = len(topic.partitions)
