@@ -17,10 +17,11 @@ from seglog.spark.options.read_options import RECORD_VIEWS, ReadOptions, parse_o
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import check_schema, recall, record_schema, remember
 from seglog.spark.read.typed_columns import choose_formats, typed_columns
+from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.values.reader_schema import ReadFormats
 
 
-class SeglogDataSource(DataSource):
+class SeglogDataSource(ErrorSentences, DataSource):
     """Kafka's log directories as a table of records, with the schema of Spark's Kafka connector."""
 
     _formats: ReadFormats | None = None

@@ -26,6 +26,7 @@ from seglog.spark.read.planning import pack
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 from seglog.spark.read.record_source import RecordSource
 from seglog.spark.read.typed_columns import read_typed
+from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.parallelism import driver_parallelism
 from seglog.spark.runtime.processes import freeze_imports
 from seglog.values.reader_schema import ReadFormats
@@ -45,7 +46,7 @@ def source_of(options: ReadOptions) -> RecordSource:
     return MountedSource(options.client, options) if options.paths else BrokerSource(options.client, options)
 
 
-class SeglogReader(DataSourceReader):
+class SeglogReader(ErrorSentences, DataSourceReader):
     """Reads the columns ``schema`` of what the options name. It is sent to the workers, so it has plain values only."""
 
     def __init__(

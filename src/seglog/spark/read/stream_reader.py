@@ -39,6 +39,7 @@ from seglog.spark.read.stream_planning import (
     report_losses,
     wait_where_known,
 )
+from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.values.reader_schema import ReadFormats
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class _Snapshot(NamedTuple):
         return {partition: state.log_start for partition, state in self.states.items()}
 
 
-class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The position of a stream and its next batch. ``clock`` is for ``maxTriggerDelay``."""
 
     def __init__(

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from seglog.core.errors import DataLossError
 from seglog.spark.read.planning import pack
+from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.parallelism import driver_parallelism
 from seglog.spark.runtime.processes import freeze_imports
 
@@ -69,7 +70,7 @@ def hadoop_path(path: str) -> str:
     return f"s3a://{path.removeprefix('s3://')}" if path.startswith("s3://") else path
 
 
-class TableFilesSource(DataSource):
+class TableFilesSource(ErrorSentences, DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -83,7 +84,7 @@ class TableFilesSource(DataSource):
         return TableFilesReader(schema, files, store)
 
 
-class TableFilesReader(DataSourceReader):
+class TableFilesReader(ErrorSentences, DataSourceReader):
     """Reads a task's row groups, file by file. It is sent to the workers, so it has plain values only."""
 
     def __init__(self, schema: StructType, files: Sequence[TableFile], store: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadR
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.views.latest.source import latest_reader
 from seglog.spark.views.planned_ranges import planned_ranges, planned_rows
 from seglog.spark.views.tables import BatchTask, FetchedBatchTask, SegmentTask, columns_of, described_rows
@@ -64,7 +65,7 @@ def _of_one_source(options: ReadOptions) -> ReadOptions:
     return replace(options, client=None) if options.view == "segments" else replace(options, paths=())
 
 
-class _FetchedBatchReader(DataSourceReader):
+class _FetchedBatchReader(ErrorSentences, DataSourceReader):
     """The view ``batches`` through brokers."""
 
     def __init__(self, schema: StructType, client: ClientConfig, options: ReadOptions) -> None:
@@ -92,7 +93,7 @@ class _FetchedBatchReader(DataSourceReader):
             yield from fetched_batch_rows(connections(self._client), partition.value, arrow, self._options)
 
 
-class _BytesReader(DataSourceReader):
+class _BytesReader(ErrorSentences, DataSourceReader):
     """The views ``batches`` and ``segments``, which decode no record."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -151,7 +152,7 @@ class _BytesReader(DataSourceReader):
             yield from batch_rows(task, arrow)
 
 
-class _TaskReader(DataSourceReader):
+class _TaskReader(ErrorSentences, DataSourceReader):
     """The view ``tasks``: plans a query for records, and reads none."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -167,7 +168,7 @@ class _TaskReader(DataSourceReader):
         yield planned_rows(partition.value, to_arrow_schema(self._schema, timezone="UTC"))
 
 
-class _OwnTopicReader(DataSourceReader, ABC):
+class _OwnTopicReader(ErrorSentences, DataSourceReader, ABC):
     """A view of one of Kafka's own topics, of which `_describe` knows the records."""
 
     def __init__(self, schema: StructType, records: SeglogReader, *, null_timestamps: bool) -> None:

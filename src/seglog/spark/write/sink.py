@@ -23,6 +23,7 @@ from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.spark.options.write_options import STREAM_LINGER_SECONDS, parse_write_options
+from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.processes import driver_pid, freeze_imports
 from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_frame
 from seglog.spark.write.directories.broker_client import BrokerCommitClient, commit_client
@@ -136,7 +137,7 @@ class _Sink:
         self._client().abort(*sorted(jobs | {self.plan.job}))
 
 
-class SeglogWriter(_Sink, DataSourceArrowWriter):
+class SeglogWriter(ErrorSentences, _Sink, DataSourceArrowWriter):
     """The sink of a batch job: after its commit all rows are in the log, otherwise none."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
@@ -152,7 +153,7 @@ class SeglogWriter(_Sink, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class SeglogStreamWriter(_Sink, DataSourceStreamArrowWriter):
+class SeglogStreamWriter(ErrorSentences, _Sink, DataSourceStreamArrowWriter):
     """The sink of a stream: each micro-batch is in the log once. In output mode complete it repeats all rows."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:

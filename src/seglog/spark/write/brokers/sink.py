@@ -19,6 +19,7 @@ from seglog.client.produce.mark_topic import MarkTopic
 from seglog.core.errors import InvalidConfigError
 from seglog.spark.options.write_options import WriteOptions
 from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.processes import freeze_imports
 from seglog.spark.write.brokers.commit import JobCommit
 from seglog.spark.write.brokers.names import SinkNames
@@ -97,7 +98,7 @@ class _BrokerSink:
             commit.abort(message.result for message in known)
 
 
-class BrokerWriter(_BrokerSink, DataSourceArrowWriter):
+class BrokerWriter(ErrorSentences, _BrokerSink, DataSourceArrowWriter):
     """The sink of a batch job."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
@@ -121,7 +122,7 @@ class BrokerWriter(_BrokerSink, DataSourceArrowWriter):
             JobCommit(self._brokers, self._names(None, self._job), None, self._job).abort_unfinished()
 
 
-class BrokerStreamWriter(_BrokerSink, DataSourceStreamArrowWriter):
+class BrokerStreamWriter(ErrorSentences, _BrokerSink, DataSourceStreamArrowWriter):
     """The sink of a stream."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
