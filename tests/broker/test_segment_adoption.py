@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -73,7 +74,7 @@ def staged(node: RunningNode, transaction: Transaction, **changes: Any) -> Segme
 
 
 def ask(node: RunningNode, do: str, fields: Mapping[str, object]) -> Any:
-    line = exchange(socket_path(str(node.path)), json.dumps({"do": do, **fields}).encode() + b"\n")
+    line = exchange(str(node.path), json.dumps({"do": do, **fields}).encode() + b"\n")
     return json.loads(line or b"null")
 
 
@@ -144,6 +145,13 @@ def test_a_producer_without_a_transaction_is_refused(node: RunningNode, transact
     answer = ask(node, "adopt", request._replace(producer_id=4242, producer_epoch=0)._asdict())
     assert answer["code"] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert node.node.directories.dirs[0].log("t").log_end_offset == 0
+
+
+def test_a_client_with_another_temporary_directory_is_answered(
+    node: RunningNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert ask(node, "status", {})["ok"]["broker"]["node_id"] == node.node.identity.node_id
 
 
 def test_a_stop_removes_the_socket(node: RunningNode) -> None:

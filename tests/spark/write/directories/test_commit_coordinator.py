@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -344,6 +345,15 @@ def test_the_socket_is_this_users_alone(path: Path) -> None:
     assert address.parent.stat().st_mode & 0o777 == 0o700
     assert address == Path(socket_path(f"{path}/../{path.name}/"))
     assert len(os.fsencode(address)) <= 100
+
+
+def test_clients_with_other_temporary_directories_share_a_coordinator(
+    client: CommitClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.begin(JobRequest("job", owner=ME, topic="t", create={"t": 1}))
+    pid = client.status()["pid"]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert client.status() == {"jobs": ["job"], "pid": pid}
 
 
 def test_the_driver_is_found_behind_sparks_daemon() -> None:

@@ -26,7 +26,7 @@ from seglog.spark.write.directories.commit_coordinator import (
     one_at_a_time,
 )
 from seglog.storage.adopt import NO_INTAKE, Intake, StagedPart
-from seglog.storage.directory.owner_socket import exchange, socket_path
+from seglog.storage.directory.owner_socket import exchange, socket_path, why_unreachable
 
 _ATTEMPTS: Final = 10
 """How many coordinators a request may see end before it is answered."""
@@ -134,14 +134,14 @@ class CommitClient:
         address = socket_path(self._path)
         refused = None
         for _ in range(_ATTEMPTS):
-            line = exchange(address, request)
+            line = exchange(self._path, request)
             if line is None:
                 self._start(address)
             elif line:
                 answer = json.loads(line)
                 if "ok" in answer:
                     return answer["ok"]
-                refused = _error(*answer["error"])
+                refused = _error(*answer["error"], self._path)
                 if not answer.get("again"):
                     break
         raise refused or CommitCoordinatorError(
@@ -158,7 +158,7 @@ class CommitClient:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
         log = log_path(address)
         with one_at_a_time(address):
-            if exchange(address, b"\n") is not None:
+            if exchange(self._path, b"\n") is not None:
                 return
             fs.write(log, b"")
             with closing(fs.open(log)) as stderr:
@@ -181,21 +181,23 @@ class CommitClient:
             said = fs.read(log).decode(errors="replace").strip()
         if line != READY:
             forget_log(address)
-            raise (
-                _error(*json.loads(line)["error"])
-                if line
-                else CommitCoordinatorError(f"{' '.join(command)} failed: {said}")
-            )
+            if not line:
+                raise CommitCoordinatorError(f"{' '.join(command)} failed: {said}")
+            refused = _error(*json.loads(line)["error"], self._path)
+            if isinstance(refused, LogDirInUseError) and exchange(self._path, b"\n") is not None:
+                return  # a client with another TMPDIR was faster
+            raise refused
 
 
-def _error(name: str, text: str) -> Exception:
+def _error(name: str, text: str, directory: str) -> Exception:
     """A seglog error of its own class; any other error as a `CommitCoordinatorError`."""
     found = getattr(errors, name, None)
     if name == LogDirInUseError.__name__:
+        socket = why_unreachable(directory)
         text += (
             " (a Spark job opens the directory in its own process: close it everywhere else first. If a seglog broker "
             "has it open, run the job as the broker's user on its machine; if it is another broker, write through it, "
-            "with the option kafka.bootstrap.servers)"
+            f"with the option kafka.bootstrap.servers{socket and f'; {socket}'})"
         )
     if isinstance(found, type) and issubclass(found, CorruptError):
         return found(text)

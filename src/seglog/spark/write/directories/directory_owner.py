@@ -14,7 +14,7 @@ from seglog.client.retries import Retries
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AdoptError, NotLeaderError, ProducerFencedError, RequestFailedError
 from seglog.storage.adopt.segment_request import SegmentRequest
-from seglog.storage.directory.owner_socket import exchange, socket_path
+from seglog.storage.directory.owner_socket import exchange
 from seglog.storage.formats.adopt_manifest import Intake
 
 _RETRIABLE: Final = (MOVED | BUSY | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}) - {
@@ -32,7 +32,7 @@ class DirectoryOwner:
         self.bootstrap = ""
 
     def is_broker(self) -> bool:
-        line = exchange(socket_path(self.directory), b'{"do": "status"}\n')
+        line = exchange(self.directory, b'{"do": "status"}\n')
         answer = json.loads(line) if line else {}
         broker = answer.get("ok", {}).get("broker")
         if broker is None:
@@ -74,7 +74,7 @@ class DirectoryOwner:
                 return
 
     def _once(self, do: str, fields: Mapping[str, object]) -> Mapping[str, Any]:
-        line = exchange(socket_path(self.directory), json.dumps({"do": do, **fields}).encode() + b"\n")
+        line = exchange(self.directory, json.dumps({"do": do, **fields}).encode() + b"\n")
         if not line:
             raise OwnerGoneError(f"the broker of {self.directory} has ended")
         answer = json.loads(line)

@@ -39,6 +39,7 @@ from seglog.storage.formats.paths import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
     RESERVE,
+    SOCKET,
     STORE,
     TOPICS,
     is_set_aside,
@@ -51,7 +52,18 @@ from seglog.storage.offline.verify.partition_files import PartitionContext, read
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-_OURS: Final = (TOPICS, ADOPT_MANIFEST, CLUSTER_MARK, LEDGER, LIFE, RESERVE, WATERMARKS, STORE, *FORMER_STORE_FILES)
+_OURS: Final = (
+    TOPICS,
+    ADOPT_MANIFEST,
+    CLUSTER_MARK,
+    LEDGER,
+    LIFE,
+    RESERVE,
+    SOCKET,
+    WATERMARKS,
+    STORE,
+    *FORMER_STORE_FILES,
+)
 _FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, BOOTSTRAP, *_OURS)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
 _KRAFT: Final = "__cluster_metadata"
