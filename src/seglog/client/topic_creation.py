@@ -14,7 +14,7 @@ from seglog.protocol.apis import ApiKey
 
 _DEFAULT: Final = -1
 """As many partitions and replicas as the brokers' configuration says (KIP-464)."""
-_AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT})
+_AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
 
 
 def create_topic(cluster: ClusterConnections, name: str, partitions: int | None, config: Mapping[str, str]) -> None:

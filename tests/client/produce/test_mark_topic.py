@@ -14,6 +14,7 @@ from seglog.client.produce.group_mark import GroupMark
 from seglog.client.produce.mark_topic import MarkTopic
 from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import Transaction
+from seglog.client.topic_configs import topic_config
 from seglog.core.errors import InvalidConfigError, RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.testing import Broker
@@ -112,13 +113,44 @@ def test_an_open_transaction_of_another_is_waited_for(
     assert register.read() == MarkValue(2, "two")
 
 
-def test_the_topic_is_created_compacted_and_a_topic_that_forgets_is_refused(
-    broker: Broker, cluster: ClusterConnections, topic: MarkTopic
-) -> None:
+def test_the_topic_is_created_once_and_compacted(cluster: ClusterConnections, topic: MarkTopic) -> None:
     topic.prepare()
-    broker.create_topic("logs", 1)
-    with pytest.raises(InvalidConfigError, match=r"topic logs has cleanup\.policy=delete, so it would forget"):
-        MarkTopic(cluster, "logs").prepare()
+    found = topic_config(cluster, [VERSIONS], "cleanup.policy")
+    assert found == {VERSIONS: "compact"}
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact"])
+def test_a_topic_that_deletes_is_refused(broker: Broker, cluster: ClusterConnections, policy: str) -> None:
+    broker.create_topic("forgets", 1, config={"cleanup.policy": policy})
+    with pytest.raises(InvalidConfigError, match=rf"topic forgets has cleanup\.policy={policy}, .* must be compact$"):
+        MarkTopic(cluster, "forgets").prepare()
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_REPLICATION_FACTOR"],
+)
+def test_a_cluster_that_creates_no_topics_says_which_one_to_create(
+    broker: Broker, cluster: ClusterConnections, error: str
+) -> None:
+    broker.fail("CreateTopics", error=error)
+    with pytest.raises(RequestFailedError, match=rf"{error}.*Create {VERSIONS} with cleanup\.policy=compact, or name"):
+        MarkTopic(cluster, VERSIONS).prepare()
+
+
+def test_a_topic_that_may_not_be_described_names_the_rights(broker: Broker, cluster: ClusterConnections) -> None:
+    broker.fail("Metadata", error="TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(RequestFailedError, match=f"topic {VERSIONS}: TOPIC_AUTHORIZATION_FAILED.* READ, WRITE and"):
+        MarkTopic(cluster, VERSIONS).prepare()
+
+
+@pytest.mark.parametrize("error", ["NOT_CONTROLLER", "REQUEST_TIMED_OUT", "THROTTLING_QUOTA_EXCEEDED"])
+def test_a_controller_that_asks_for_patience_is_asked_again(
+    broker: Broker, cluster: ClusterConnections, error: str
+) -> None:
+    broker.fail("CreateTopics", error=error)
+    MarkTopic(cluster, VERSIONS).prepare()
+    assert mark(cluster, MarkTopic(cluster, VERSIONS)).read() is None
 
 
 @pytest.mark.parametrize("api", ["CreateTopics", "Metadata", "DescribeConfigs", "ListOffsets", "Produce", "Fetch"])

@@ -207,6 +207,7 @@ def test_options_for_brokers_are_parsed() -> None:
         ({"topic": "t", "kafka.akcs": "1"}, "unknown option 'kafka.akcs'; did you mean kafka.acks?"),
         ({"topic": "t", "delivery": "once"}, "option delivery is 'once'"),
         ({"topic": "t", "txnTopic": "a b"}, "option txnTopic: "),
+        ({"topic": "t", "txnTopic": "t"}, "option txnTopic is 't', the topic of the rows"),
         (
             {"topic": "t", "transactionalIdPrefix": "a b", "txnAppId": "a", "txnVersion": "1"},
             "option txnTopic is missing: transactionalIdPrefix='a b' cannot begin the name of a topic",

@@ -47,14 +47,24 @@ class MarkTopic:
         self._partition = TopicPartition(name, 0)
 
     def prepare(self) -> None:
-        """Create the topic if it does not exist. `InvalidConfigError` if it exists and would forget marks."""
+        """Create the topic if it does not exist. `InvalidConfigError` if it exists and would forget marks;
+        `RequestFailedError` if it cannot be created, or may not be read and written."""
         name = self._partition.topic
         config = self._cluster.config
         error = ask_patiently(config, config.delivery_timeout, self._describe).error
         if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            create_topic(self._cluster, name, 1, CONFIG)
+            try:
+                create_topic(self._cluster, name, 1, CONFIG)
+            except RequestFailedError as refusal:
+                raise RequestFailedError(
+                    f"{refusal}: the topic of versions cannot be created. Create {name} with {_POLICY}={_COMPACT}, or "
+                    "name another one that exists (txnTopic)"
+                ) from refusal
         elif error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
-            raise RequestFailedError(f"topic {name}: {describe_code(error)}")
+            raise RequestFailedError(
+                f"topic {name}: {describe_code(error)}: the topic of versions (txnTopic) must be open to this user for "
+                "READ, WRITE and DESCRIBE"
+            )
         policy = ask_patiently(config, config.delivery_timeout, self._policy)
         if policy != _COMPACT:
             raise InvalidConfigError(

@@ -19,6 +19,7 @@ from seglog.core.types import MAX_INT32, MAX_INT64
 from seglog.records.compression import Codec, check_level
 from seglog.spark.options import option as parsers
 from seglog.spark.options.option import Option, OptionTable, OptionValues
+from seglog.spark.options.read_options import OPTIONS as SOURCE_OPTIONS
 from seglog.spark.options.value_options import WRITE_ROWS
 from seglog.values.value_options import ValueOptions, parse_value_options
 
@@ -150,8 +151,8 @@ def check_columns(columns: Mapping[str, str], topic: str | None, encoded: Collec
 def check_mode(*, overwrite: bool) -> None:
     if overwrite:
         raise InvalidConfigError(
-            "mode overwrite is not supported, because a log can only be appended to: use .mode('append'), "
-            "and delete the topic first to start over"
+            "mode overwrite is not supported, because a log can only be appended to: use .mode('append') or INSERT "
+            "INTO, and delete the topic first to start over"
         )
 
 
@@ -257,6 +258,25 @@ _REFUSED: Final = {
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "owner", "provider", "location"})
 
 
+_OF_THE_SOURCE: Final = frozenset(name.lower() for name in SOURCE_OPTIONS.keys() - OPTIONS.keys())
+_OF_THE_SINK: Final = frozenset(name.lower() for name in OPTIONS.keys() - SOURCE_OPTIONS.keys())
+_HINT: Final = (
+    ". Spark hands a writer no options of a table in its catalog: insert into a temporary view with a list of columns, "
+    "which keeps its options, or give them with the statement: INSERT INTO t WITH (path = '…', topic = '…') SELECT …, "
+    "or df.writeTo('t').option(…).append()"
+)
+
+
+def refuse_options_of_the_sink(options: Mapping[str, str]) -> None:
+    """`InvalidConfigError` if a query has an option of the sink alone."""
+    for key in options:
+        if key.lower() in _OF_THE_SINK:
+            raise InvalidConfigError(
+                f"option {key} is for writing: a query selects topics by the option subscribe; a view to write to has "
+                "a list of columns, such as (key STRING, value STRING)"
+            )
+
+
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """Check all options together; an `InvalidConfigError` names the option, its value and the allowed values.
 
@@ -279,7 +299,9 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
             topic_config[lower.removeprefix("topic.")] = text
         elif (option := OPTIONS.find(lower)) is not None:
             values.add(option, text)
-        elif lower not in _SPARKS_OWN:
+        elif lower in _OF_THE_SOURCE:
+            raise InvalidConfigError(f"option {key} is for reading: a sink has the option topic, or the column topic")
+        elif lower not in _SPARKS_OWN and not lower.startswith("option."):
             raise OPTIONS.unknown(key)
     parsers.check_properties(properties)
     brokers = None
@@ -287,7 +309,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         if _SERVERS not in properties:
             raise InvalidConfigError(
                 "option path is missing: set it to the log directory to write to; or set "
-                f"kafka.{_SERVERS} to write through brokers"
+                f"kafka.{_SERVERS} to write through brokers" + ("" if options else _HINT)
             )
         brokers = _brokers(values, properties, topic_config)
     elif "://" in values["path"] and not values["path"].startswith("file:"):
@@ -350,6 +372,10 @@ def _brokers(values: OptionValues, properties: Mapping[str, str], topic_config: 
 
 def _txn_topic(values: OptionValues) -> str:
     if "txnTopic" in values:
+        if values["txnTopic"] == values.of("topic"):
+            raise InvalidConfigError(
+                f"option txnTopic is {values['txnTopic']!r}, the topic of the rows: versions need one of their own"
+            )
         return str(values["txnTopic"])
     prefix: str = values.of("transactionalIdPrefix")
     try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import seglog
 from seglog.core.errors import AdoptError, InvalidConfigError, InvalidRecordError, LogDirInUseError, RequestFailedError
@@ -92,6 +93,20 @@ def test_a_job_with_a_version_and_one_without(node: RunningNode) -> None:
     assert run.batch(0, [[20]], application="job:a").records == 1
     assert run.batch(0, [[]], application="job:b").records == 0
     assert written(node) == [*range(0, 22, 2)]
+
+
+def test_a_version_is_remembered_when_its_offset_has_expired(node: RunningNode) -> None:
+    run = DirectoryRun(node.path, "unused")
+    for application in ("txn:a", "txn:b"):
+        run.batch(7, [[0]], application=application)
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    for deleted in admin.delete_consumer_groups(["seglog-txn-a", "seglog-txn-b"]).values():
+        deleted.result(30)  # as after offsets.retention.minutes
+    for application in ("txn:a", "txn:b"):
+        assert run.begin(application, 7) is not None
+        assert run.batch(7, [[2]], application=application).already
+    assert written(node) == [0, 0]
+    assert run.batch(8, [[2]], application="txn:a").records == 1
 
 
 def test_commit_with_a_damaged_segment_is_aborted(node: RunningNode) -> None:
