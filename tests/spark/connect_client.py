@@ -13,6 +13,10 @@ def main(server: str, path: str) -> None:
     print("rows", frame.selectExpr("offset", "CAST(value AS STRING) AS value").collect())
     spark.sql(f"CREATE TEMPORARY VIEW t USING seglog OPTIONS (path '{path}')")
     print("count", spark.sql("SELECT count(*) FROM t").collect()[0][0])
+    spark.sql(f"CREATE TEMPORARY VIEW o (value STRING) USING seglog OPTIONS (path '{path}', topic 'o')")
+    spark.sql("INSERT INTO o SELECT 'v'")
+    spark.sql("SELECT 'w' AS value").writeTo("o").append()
+    print("written", spark.read.format("seglog").option("subscribe", "o").load(path).count())
     spark.stop()
 
 

@@ -33,3 +33,4 @@ def test_a_log_through_a_connect_server(spark: SparkSession, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr[-4000:]
     assert "rows [Row(offset=1, value='2'), Row(offset=2, value='3')]" in done.stdout
     assert "count 3" in done.stdout
+    assert "written 2" in done.stdout

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import DataType, StructType
 
 from seglog.spark.options.read_options import RECORD_VIEWS, ReadOptions, parse_options
+from seglog.spark.options.write_options import refuse_options_of_the_sink
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import check_schema, recall, record_schema, remember
 from seglog.spark.read.typed_columns import choose_formats, typed_columns
@@ -31,6 +32,7 @@ class SeglogDataSource(ErrorSentences, DataSource):
         return "seglog"
 
     def schema(self) -> StructType:
+        refuse_options_of_the_sink(self.options)
         options = parse_options(self.options, stream=None)
         if options.view not in RECORD_VIEWS:
             from seglog.spark.views.tables import table_schema
@@ -44,7 +46,7 @@ class SeglogDataSource(ErrorSentences, DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from seglog.spark.write.sink import make_writer
 
-        return make_writer(schema, recall(schema, self.options), overwrite=overwrite)
+        return make_writer(schema, self.options, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # Spark's name
         from seglog.spark.write.sink import make_stream_writer
@@ -54,14 +56,14 @@ class SeglogDataSource(ErrorSentences, DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from seglog.spark.read.stream_reader import SeglogStreamReader
 
-        options = parse_options(recall(schema, self.options), stream=True)
+        options = self._options_of(schema, stream=True)
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
         checked = check_schema(schema, self._typed(options))
         return SeglogStreamReader(checked, options, formats=self._formats)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_options(recall(schema, self.options))
+        options = self._options_of(schema, stream=False)
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
         if options.view not in RECORD_VIEWS:
@@ -74,6 +76,11 @@ class SeglogDataSource(ErrorSentences, DataSource):
 
             return latest_reader(checked, options, self._formats)
         return SeglogReader(checked, options, self._formats)
+
+    def _options_of(self, schema: StructType, *, stream: bool) -> ReadOptions:
+        given = recall(schema, self.options)
+        refuse_options_of_the_sink(given)
+        return parse_options(given, stream=stream)
 
     def _typed(self, options: ReadOptions) -> dict[str, DataType]:
         """The types of decoded columns. Spark pickles this object after `schema`, and makes readers from the copy, so

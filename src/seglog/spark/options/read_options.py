@@ -288,7 +288,10 @@ _REFUSED: Final = {
     "kafka.interceptor.classes": "records are returned as they are in the files",
 }
 """The connector refuses these too, so that a query means the same in both."""
-_HINT: Final = " (a SQL table keeps its options only if it is created without a list of columns)"
+_HINT: Final = (
+    " (a SQL table keeps its options only if it is created without a list of columns; otherwise give them with the "
+    "query: SELECT … FROM t WITH (path = '…'))"
+)
 
 
 def parse_options(options: Mapping[str, str], *, stream: bool | None = False) -> ReadOptions:

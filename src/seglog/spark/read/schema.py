@@ -103,8 +103,9 @@ def check_schema(schema: StructType, typed: Mapping[str, DataType] = _UNTYPED) -
 def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
     """Store the options in the schema of a table that is being created; leave any other schema unchanged.
 
-    Spark 4.3 keeps the schema of ``CREATE TABLE … USING seglog OPTIONS (…)`` in its catalog, but creates readers and
-    writers of the table without options: the schema has to carry them.
+    Spark 4.3 keeps schema and options of ``CREATE TABLE … USING seglog OPTIONS (…)`` in its catalog, but creates
+    readers and writers of the table without the options (``PythonDataSourceV2.getTable`` drops them). A reader gets the
+    schema of the table, so it carries the options. A writer gets the schema of the query, which may be another table's.
     """
     if "provider" not in options or not schema.fields:
         return schema
@@ -118,11 +119,11 @@ def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def recall(schema: StructType, options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options, or without any, those that `remember` stored in the schema; otherwise {}."""
-    if options:
-        return options
+    """The options of a table that `remember` stored in the schema that a reader gets, and over them ``options``, which
+    are those of the query: ``SELECT … FROM t WITH (…)``, or ``spark.read.option(…).table("t")``."""
     for field in schema.fields:
         kept = (field.metadata or {}).get(_OPTIONS)
         if isinstance(kept, dict):
-            return {str(key): str(value) for key, value in kept.items()}
+            given = {key.lower() for key in options}
+            return {str(key): str(value) for key, value in kept.items() if key.lower() not in given} | {**options}
     return options
