@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -19,6 +20,7 @@ from seglog.core.errors import InvalidConfigError, RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.testing import Broker
 from tests.client.produce.written import config
+from tests.kit.waiting import wait_until
 
 VERSIONS = "versions"
 PLACE = TopicPartition("t", 0)
@@ -117,6 +119,31 @@ def test_the_topic_is_created_once_and_compacted(cluster: ClusterConnections, to
     topic.prepare()
     found = topic_config(cluster, [VERSIONS], "cleanup.policy")
     assert found == {VERSIONS: "compact"}
+
+
+def test_marks_are_read_while_their_topic_is_compacted(tmp_path: Path) -> None:
+    small = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "min.cleanable.dirty.ratio": "0"}
+    groups = ("g", "h", "once")
+    with Broker({"t": 1}, settings={"log.cleaner.backoff.ms": 100}, data_dir=tmp_path / "log") as broker:
+        broker.create_topic(VERSIONS, 1, config=small)
+
+        def first_segment() -> int:
+            return (tmp_path / "log" / f"{VERSIONS}-0" / f"{0:020d}.log").stat().st_size
+
+        with ClusterConnections(config(broker.bootstrap)) as cluster:
+            topic = MarkTopic(cluster, VERSIONS)
+            for number, group in [(0, "once"), *itertools.product(range(1, 30), ("g", "h"))]:
+                value = MarkValue(number, "".join(f"{number * at % 997}" for at in range(80)))
+                mark(cluster, topic, group).change(partial(_choose, value))
+            forget_offsets(broker, *groups)
+            assert first_segment() > 1000
+
+            def compacted_and_read() -> bool:
+                found = [mark(cluster, topic, group).read() for group in groups]
+                assert [value and value.number for value in found] == [29, 29, 0]
+                return first_segment() < 1000  # the segment has the one record of "once", of seven
+
+            wait_until(compacted_and_read, "a compaction")
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact"])

@@ -268,17 +268,20 @@ def check_deaths(
         assert left_open(bootstrap, name) == [], stop_at
 
 
-def _is_whole(bootstrap: str, topic: str) -> bool:
-    return len(written(bootstrap, topic)) >= len(ALL)
+def _is_whole(bootstrap: str, topic: str, size: int = len(ALL)) -> bool:
+    return len(written(bootstrap, topic)) >= size
 
 
-def check_versions(bootstrap: str, new_topic: Callable[[], str], query: str, *, chosen: slice) -> None:
+def check_versions(
+    bootstrap: str, new_topic: Callable[[], str], query: str, *, chosen: slice, timeout_ms: int | None = None
+) -> None:
     """A job with a version dies at each of the chosen requests. It is repeated, and once more when the broker has
-    deleted its mark (``offsets.retention.minutes``)."""
+    deleted its mark (``offsets.retention.minutes``). ``timeout_ms`` as in `check_deaths`."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
+    options = {} if timeout_ms is None else {"kafka__transaction__timeout__ms": str(timeout_ms)}
 
     def job(name: str, topic: str) -> SinkRun:
-        run = SinkRun(bootstrap, name, topic=topic, txnVersion="7")
+        run = SinkRun(bootstrap, name, topic=topic, txnVersion="7", **options)
         with ClusterConnections(config(bootstrap)) as cluster:
             MarkTopic(cluster, run.brokers.txn_topic or "").prepare()
         return run
@@ -292,7 +295,10 @@ def check_versions(bootstrap: str, new_topic: Callable[[], str], query: str, *, 
         (deleted,) = admin.delete_consumer_groups([f"seglog-txn-{name}"]).values()
         deleted.result(SECONDS)
         job(name, topic).batch(7, TASKS)
-        assert written(bootstrap, topic) == [1, 2, 3, 4, 5], f"killed at request {stop_at} of {counted.count}"
+        if timeout_ms is not None:
+            wait_until(partial(_is_whole, bootstrap, topic, 5), "transactions to time out", SECONDS)
+        found = written(bootstrap, topic)
+        assert found == [1, 2, 3, 4, 5], f"killed at request {stop_at} of {counted.count}: {found}"
 
 
 def check_returns(bootstrap: str, new_topic: Callable[[], str], query: str, *, chosen: slice) -> None:
