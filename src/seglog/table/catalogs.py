@@ -23,6 +23,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 
 from seglog.core.errors import CatalogError, InvalidConfigError
+from seglog.core.suggestions import did_you_mean
 from seglog.table.layout import TablePath
 from seglog.table.synced_file_io import SyncedFileIO
 
@@ -34,6 +35,9 @@ CATALOG_NAME: Final = "seglog"
 """The name under which the catalog has its tables: ``SqlCatalog("seglog", uri="sqlite:///warehouse/catalog.db")``."""
 _SECRET: Final = re.compile(r"secret|token|password|credential|key|connection-string", re.IGNORECASE)
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@]*@")
+_SCHEMES: Final = ("sqlite", "postgresql", "http", "https", "thrift")
+_EXPLICIT: Final = frozenset({"type", "py-catalog-impl"})
+"""Properties that say which kind of catalog a URI is of."""
 _STORES: Final = ("s3.", "gcs.", "adls.", "client.")
 
 
@@ -59,6 +63,8 @@ def open_catalog(where: TablePath, options: CatalogOptions) -> Catalog:
     """Raises `InvalidConfigError` if none is named, or it cannot be, and `CatalogError`."""
     properties = {**options.properties, "py-io-impl": f"{SyncedFileIO.__module__}.{SyncedFileIO.__name__}"}
     if options.uri is not None:
+        if not properties.keys() & _EXPLICIT:
+            _check_scheme(options.uri)
         properties["uri"] = options.uri
     elif where.is_local:
         properties["uri"] = f"sqlite:///{where.catalog}"
@@ -76,6 +82,17 @@ def open_catalog(where: TablePath, options: CatalogOptions) -> Catalog:
         event.listen(catalog.engine, "connect", _durable)
         catalog.engine.dispose()  # the connection that made the tables
     return catalog
+
+
+def _check_scheme(uri: str) -> None:
+    """pyiceberg compares beginnings: it takes ``httpx://…`` for a REST catalog, and ``sqlite3://…`` for a database."""
+    scheme = uri.partition("://")[0] if "://" in uri else ""
+    if scheme.partition("+")[0] not in _SCHEMES:
+        known = ", ".join(f"{one}://" for one in _SCHEMES)
+        begins = f"begins with {scheme}://" if scheme else "has no scheme"
+        raise InvalidConfigError(
+            f"the URI of the catalog {begins}: it must begin with one of {known}{did_you_mean(scheme, _SCHEMES)}"
+        )
 
 
 def store_properties(properties: Mapping[str, object]) -> dict[str, str]:
