@@ -8,7 +8,7 @@ import io
 import logging
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 SENTENCE: Final = "option cup is 'tin': it must be china"
 
 
-def fail_at(options: dict[str, str], *names: str) -> None:
+def fail_at(options: Mapping[str, str], *names: str) -> None:
     """Fail as deep code does: in a call, and while another error is handled."""
     if options["at"] not in names:
         return
@@ -78,7 +78,7 @@ class Failing(ErrorSentences, DataSource):
 
 
 class Part:
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
 
     def _at(self, name: str) -> None:
@@ -91,7 +91,7 @@ class Reader(ErrorSentences, Part, DataSourceReader):
         return [InputPartition(1)]
 
     def read(self, *_: object) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"value": ["1"]})
+        yield pa.RecordBatch.from_arrays([pa.array(["1"])], names=["value"])
         self._at("read")
 
 
@@ -102,7 +102,7 @@ class PushingReader(Reader):
 
 
 class Writer(ErrorSentences, Part, DataSourceArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         list(iterator)
         self._at("write")
         return WriterCommitMessage()
@@ -142,14 +142,14 @@ class StreamReader(ErrorSentences, Part, DataSourceStreamReader, SupportsTrigger
 
     def read(self, *_: object) -> Iterator[pa.RecordBatch]:
         self._at("read")
-        yield pa.record_batch({"value": ["1"]})
+        yield pa.RecordBatch.from_arrays([pa.array(["1"])], names=["value"])
 
     def commit(self, *_: object) -> None:
         self._at("commit")
 
 
 class StreamWriter(ErrorSentences, Part, DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         list(iterator)
         self._at("write")
         return WriterCommitMessage()

@@ -73,8 +73,8 @@ def test_a_socket_that_is_out_of_reach_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def check_out_of_reach(directory: str) -> None:
     with closing(listen_for(directory)) as listener:
-        address = address_of_owner(directory)
-        assert address == listener.getsockname()
+        address: str = listener.getsockname()
+        assert address_of_owner(directory) == address
         with unprivileged(Path(address).parent):
             assert exchange(directory, b"hello\n") is None
             assert f"listens on {address}, which only its user may use" in why_unreachable(directory)

@@ -45,6 +45,16 @@ def check_frame(schema: StructType, options: Mapping[str, str], *, overwrite: bo
     return CheckedFrame(checked, formats)
 
 
+def check_all_known(known: int, messages: int) -> None:
+    """Refuse a commit with messages of other tasks than this sink's: a continuous trigger runs no Python in its tasks,
+    so it would lose all rows."""
+    if known != messages:
+        raise InvalidConfigError(
+            f"{messages - known} of {messages} tasks did not write through this sink, and their rows are lost: a "
+            "continuous trigger is not supported; use trigger(processingTime=…)"
+        )
+
+
 def _warn(schema: StructType, options: WriteOptions) -> None:
     """Warn of options that are ignored and of columns that are slow."""
     if options.ignored:

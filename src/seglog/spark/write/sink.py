@@ -25,7 +25,7 @@ from seglog.core.fs import OsFs
 from seglog.spark.options.write_options import STREAM_LINGER_SECONDS, check_mode, parse_write_options
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.processes import driver_pid, freeze_imports
-from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_frame
+from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_all_known, check_frame
 from seglog.spark.write.directories.broker_client import BrokerCommitClient, commit_client
 from seglog.spark.write.directories.commit_client import CommitClient, directories_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
@@ -178,7 +178,7 @@ class SeglogStreamWriter(ErrorSentences, _Sink, DataSourceStreamArrowWriter):
 
 def _whole(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
     found = [message for message in messages if isinstance(message, TaskCommit)]
-    assert len(found) == len(messages)
+    check_all_known(len(found), len(messages))
     return found
 
 

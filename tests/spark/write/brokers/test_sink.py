@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pyspark_seglog import DefaultSource
@@ -114,6 +116,17 @@ def test_a_sink_without_a_topic_is_told_which_option_or_column_is_missing(broker
     named = StructType([*SCHEMA.fields, StructField("topic", StringType())])
     with pytest.raises(InvalidConfigError, match="option markTopic is missing: with the column topic"):
         DefaultSource(servers).streamWriter(named, overwrite=False)
+
+
+@pytest.mark.parametrize("place", ["brokers", "directory"])
+def test_messages_of_a_continuous_trigger_are_refused(broker: Broker, tmp_path: Path, place: str) -> None:
+    made = source(broker) if place == "brokers" else DefaultSource({"path": str(tmp_path), "topic": "t"})
+    writer = made.streamWriter(SCHEMA, overwrite=False)
+    with pytest.raises(
+        InvalidConfigError, match=r"2 of 2 tasks did not write .* a continuous trigger is not supported"
+    ):
+        writer.commit([WriterCommitMessage(), None], 0)
+    writer.abort([None, None], 0)
 
 
 def test_a_stream_names_its_batches_itself(broker: Broker) -> None:

@@ -25,7 +25,7 @@ from seglog.spark.write.brokers.commit import JobCommit
 from seglog.spark.write.brokers.names import SinkNames
 from seglog.spark.write.brokers.task import BatchId, TaskResult, write_idempotently, write_in_transaction
 from seglog.spark.write.brokers.task_writer import topic_partitions
-from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_frame
+from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_all_known, check_frame
 from seglog.values.batch_encoder import BatchEncoder
 
 RUN_ID: Final = "spark.jobGroup.id"
@@ -87,7 +87,7 @@ class _BrokerSink:
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         whole = _known(messages)
-        assert len(whole) == len(messages)
+        check_all_known(len(whole), len(messages))
         if (commit := self._job_commit(whole)) is not None:
             commit.commit([message.result for message in whole])
         freeze_imports()

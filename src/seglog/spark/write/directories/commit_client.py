@@ -141,7 +141,7 @@ class CommitClient:
                 answer = json.loads(line)
                 if "ok" in answer:
                     return answer["ok"]
-                refused = _error(*answer["error"], self._path)
+                refused = _error(self._path, *answer["error"])
                 if not answer.get("again"):
                     break
         raise refused or CommitCoordinatorError(
@@ -183,13 +183,13 @@ class CommitClient:
             forget_log(address)
             if not line:
                 raise CommitCoordinatorError(f"{' '.join(command)} failed: {said}")
-            refused = _error(*json.loads(line)["error"], self._path)
+            refused = _error(self._path, *json.loads(line)["error"])
             if isinstance(refused, LogDirInUseError) and exchange(self._path, b"\n") is not None:
                 return  # a client with another TMPDIR was faster
             raise refused
 
 
-def _error(name: str, text: str, directory: str) -> Exception:
+def _error(directory: str, name: str, text: str) -> Exception:
     """A seglog error of its own class; any other error as a `CommitCoordinatorError`."""
     found = getattr(errors, name, None)
     if name == LogDirInUseError.__name__:
