@@ -171,6 +171,8 @@ class LogConfig:
 
     def with_overrides(self, mapping: Mapping[str, object]) -> LogConfig:
         """This configuration with other values for some keys, which join its `overrides`."""
+        if not mapping:
+            return self
         values = {}
         given = dict(self._given)
         for name, value in mapping.items():

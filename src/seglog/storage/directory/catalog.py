@@ -12,7 +12,8 @@ import logging
 import os.path
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain
 from operator import index
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -33,11 +34,13 @@ from seglog.core.fs import NoSpaceError, remove_tree
 from seglog.core.ground import Ground
 from seglog.core.passes import for_each, raise_first
 from seglog.core.settings import unknown
+from seglog.core.topic_names import FlatNames, may_collide
 from seglog.core.types import MAX_INT64, TopicPartition, validate_topic
 from seglog.core.worker import Worker
 from seglog.storage.directory.contents import DirectoryListing, deleted_name, is_aside_of
 from seglog.storage.directory.loading import PartitionLoaded
 from seglog.storage.directory.offset_checkpoints import OffsetCheckpoints
+from seglog.storage.directory.partition_map import PartitionMap
 from seglog.storage.directory.strays import Stray, StrayDirectory, find_strays, forget_stray, stray_name, write_stray
 from seglog.storage.formats.checkpoints import (
     encode_id,
@@ -48,10 +51,10 @@ from seglog.storage.formats.checkpoints import (
     write_partition_metadata,
 )
 from seglog.storage.formats.paths import PARTITION_METADATA
-from seglog.storage.formats.topics_file import MAX_PARTITIONS, TopicEntry, write_topics
+from seglog.storage.formats.topics_file import MAX_PARTITIONS, TopicEntry, TopicsFile
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import LogCheckpoint, RecoveryReport, load_log
+from seglog.storage.log.recovery import LoadResult, LogCheckpoint, RecoveryReport, load_log
 
 _logger: Final = logging.getLogger("seglog")
 _KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -68,6 +71,16 @@ def config_of_found(topic: str) -> Mapping[str, str]:
     """The configuration of a topic that Kafka has made. Kafka keeps the real one elsewhere, and its default of seven
     days could delete records that an operator wants to keep."""
     return _INTERNAL.get(topic, _KEEP_EVERYTHING)
+
+
+class NewTopic(NamedTuple):
+    """A topic to create, with its own configuration: Kafka's keys, values as text or Python types. Without ``topic_id``
+    it gets a new id."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, object]
+    topic_id: UUID | None = None
 
 
 class ReplicaSpec(NamedTuple):
@@ -109,7 +122,9 @@ class Catalog:
         health: DirHealth,
         worker: Worker,
         entries: dict[str, TopicEntry],
+        strays: Iterable[str] = (),
     ) -> None:
+        """``entries`` is what ``seglog.topics`` has, and ``strays`` are the names of the strays' directories."""
         self.ground = ground
         self.fs = ground.fs
         self.clock = ground.clock
@@ -119,14 +134,24 @@ class Catalog:
         self.health = health
         self.worker = worker
         self.entries = entries  # guarded by the directory's lock
-        self.logs: dict[TopicPartition, Log] = {}
+        self.logs: PartitionMap[Log] = PartitionMap()
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.deleted: set[Log] = set()
-        self.refused: dict[TopicPartition, SeglogError] = {}
+        self.refused: PartitionMap[SeglogError] = PartitionMap()
         self.missing: set[TopicPartition] = set()
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.uncleanable: dict[TopicPartition, Exception] = {}
         self.checkpoints = OffsetCheckpoints(ground.fs, path, health, self.logs, self.refused)
+        self._topics_file = TopicsFile(ground.fs, path, entries)
+        self._stray_names = set(strays)  # guarded by the directory's lock
+        """The directories of strays that were here at the opening, or that this process made; an operator may have
+        removed some since."""
+        self._flat_names: FlatNames | None = None  # guarded by the directory's lock
+        """All topics since the first creation, and perhaps some that are gone."""
+        self._names_by_id: dict[UUID, set[str]] = {}  # guarded by the directory's lock
+        """The names that each topic's id had here; the topics may be gone."""
+        for name, entry in entries.items():
+            self._note_id(entry.topic_id, name)
         self._planning = threading.Lock()
         self._flush_planned = False  # guarded by _planning
 
@@ -134,79 +159,129 @@ class Catalog:
         return os.path.join(self.path, str(partition))
 
     def topic_names(self) -> Set[str]:
-        return {partition.topic for partition in (*self.logs, *self.refused)} | self.entries.keys()
+        return self.logs.topics() | self.refused.topics() | self.entries.keys()
+
+    def has_topic(self, name: str) -> bool:
+        return name in self.entries or self.logs.has(name) or self.refused.has(name)
 
     def topic_id(self, name: str) -> UUID | None:
         entry = self.entries.get(name)
         if entry is not None and entry.topic_id is not None:
             return entry.topic_id
-        return next((found for one, found in list(self.topic_ids.items()) if one.topic == name and found), None)
+        return next(filter(None, map(self.topic_ids.get, self.logs.of(name))), None)
 
     def partitions_of(self, name: str) -> list[TopicPartition]:
         """All partitions of a topic, also refused ones."""
-        return sorted(one for one in (*self.logs, *self.refused) if one.topic == name)
+        return sorted((*self.logs.of(name), *self.refused.of(name)))
+
+    def partitions_of_ids(self, topic_ids: Set[UUID]) -> list[TopicPartition]:
+        """All partitions of the topics with these ids, also refused ones."""
+        names = {name for topic_id in topic_ids for name in self._names_by_id.get(topic_id, ())}
+        return [
+            partition
+            for name in sorted(names)
+            for partition in self.partitions_of(name)
+            if (self.topic_ids.get(partition) or self.topic_id(name)) in topic_ids
+        ]
+
+    def _note_id(self, topic_id: UUID | None, name: str) -> None:
+        if topic_id is not None:
+            self._names_by_id.setdefault(topic_id, set()).add(name)
 
     def strays(self) -> list[StrayDirectory]:
         """The strays of the directory: see `seglog.storage.directory.strays`."""
         return list(find_strays(self.fs, self.path))
 
+    @property
+    def has_strays(self) -> bool:
+        """Whether there may be strays of partitions that this process knew."""
+        return bool(self._stray_names)
+
+    def strays_of(self, absent: Iterable[ReplicaSpec]) -> list[StrayDirectory]:
+        """The strays, if one may be of these partitions. The directory is not listed for new partitions."""
+        if self._stray_names or not all(one.is_new for one in absent):
+            return self.strays()
+        return []
+
     # Topics
 
-    def create_topic(
-        self, name: str, partitions: int, config: Mapping[str, object], topic_id: UUID | None = None
-    ) -> None:
-        """See `LogDir.create_topic`."""
-        validate_topic(name)
-        partitions = index(partitions)  # refuse 2.5
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            raise ValueError(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
-        existing = self.topic_names()
-        if name in existing:
-            raise TopicExistsError(f"topic {name!r} exists")
-        flat = name.replace(".", "_")
-        for other in existing:
-            if other.replace(".", "_") == flat:
-                raise InvalidTopicError(
-                    f"topic {name!r} differs from {other!r} only in '.' and '_', which metrics do not distinguish"
-                )
-        overrides = LogConfig.from_mapping(config).overrides()
-        self.config.topics.with_overrides(overrides)
+    def create_topics(self, wanted: Sequence[NewTopic]) -> None:
+        """See `LogDir.create_topics`."""
+        entries: dict[str, TopicEntry] = {}
+        among = FlatNames()
+        for one in wanted:
+            entries[one.name] = self._entry_of_new(one, among)
+            among.add(one.name)
+        if len(entries) < len(wanted):
+            raise ValueError("a topic is wanted twice")
+        made = [TopicPartition(name, number) for name, entry in entries.items() for number in range(entry.partitions)]
         with self.health.guard():
-            entry = TopicEntry(topic_id or new_id(self.ground.rng), partitions, overrides)
-            self._write_entries({**self.entries, name: entry})
-            made = [TopicPartition(name, number) for number in range(partitions)]
+            self._change_entries(entries)
             try:
                 self._make(made)
             except (NoSpaceError, SeglogError):  # a full disk, or too many open files
-                with self._undoing(f"topic {name!r} exists in part. The next start completes it; delete it otherwise"):
+                with self._undoing(
+                    f"{_listed(entries)}: created in part. The next start completes that; delete them otherwise"
+                ):
                     self._unmake(made)
-                    self._delete_topics({name})
+                    self._delete_topics(entries.keys())
                 raise
 
-    def add_partitions(self, name: str, count: int) -> None:
-        """See `LogDir.add_partitions`; crash-safe as `create_topic`."""
-        entry = self._entry(name)
-        if not entry.partitions:  # of a cluster that this directory has left
-            entry = entry._replace(partitions=self._count(name))
-        count = index(count)
-        if not entry.partitions < count <= MAX_PARTITIONS:
-            raise ValueError(
-                f"topic {name!r} has {entry.partitions} partitions: it can have more, up to {MAX_PARTITIONS}, "
-                f"not {count}"
+    def _entry_of_new(self, wanted: NewTopic, among: FlatNames) -> TopicEntry:
+        """The entry of a topic that may be created together with those of ``among``."""
+        name, partitions = validate_topic(wanted.name), index(wanted.partitions)  # refuse 2.5
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise ValueError(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
+        if self.has_topic(name):
+            raise TopicExistsError(f"topic {name!r} exists")
+        if other := next(chain(among.others(name), self._colliding(name)), None):
+            raise InvalidTopicError(
+                f"topic {name!r} differs from {other!r} only in '.' and '_', which metrics do not distinguish"
             )
+        overrides = LogConfig.from_mapping(wanted.config).overrides()
+        self.config.topics.with_overrides(overrides)
+        return TopicEntry(wanted.topic_id or new_id(self.ground.rng), partitions, overrides)
+
+    def _colliding(self, name: str) -> Iterator[str]:
+        """The topics whose names differ from this one only in ``.`` and ``_``."""
+        if not may_collide(name):
+            return
+        if self._flat_names is None:
+            self._flat_names = FlatNames(self.topic_names())
+        for other in self._flat_names.others(name):
+            if self.has_topic(other):
+                yield other
+            else:
+                self._flat_names.discard(other)
+
+    def add_partitions(self, counts: Mapping[str, int]) -> None:
+        """See `LogDir.add_partitions`; crash-safe as `create_topics`."""
+        grown: dict[str, TopicEntry] = {}
+        made: list[TopicPartition] = []
+        for name, wanted in counts.items():
+            entry = self._entry(name)
+            if not entry.partitions:  # of a cluster that this directory has left
+                entry = entry._replace(partitions=self._count(name))
+            count = index(wanted)
+            if not entry.partitions < count <= MAX_PARTITIONS:
+                raise ValueError(
+                    f"topic {name!r} has {entry.partitions} partitions: it can have more, up to {MAX_PARTITIONS}, "
+                    f"not {count}"
+                )
+            grown[name] = entry._replace(partitions=count)
+            made += [TopicPartition(name, number) for number in range(entry.partitions, count)]
+        before = {name: self.entries.get(name) for name in grown}
         with self.health.guard():
-            before = self.entries
-            self._write_entries({**before, name: entry._replace(partitions=count)})
-            made = [TopicPartition(name, number) for number in range(entry.partitions, count)]
+            self._change_entries(grown)
             try:
                 self._make(made)
             except (NoSpaceError, SeglogError):
                 with self._undoing(
-                    f"topic {name!r} has some of its {count} partitions. The next start makes the others"
+                    f"{_listed(grown)}: some of the new partitions exist. The next start makes the others"
                 ):
                     self._unmake(made)
                     self._delete_partitions([one for one in made if one in self.logs])
-                    self._write_entries(before)
+                    self._change_entries(before)
                 raise
 
     @contextmanager
@@ -217,16 +292,20 @@ class Catalog:
         except (NoSpaceError, LogDirFullError) as error:
             raise LogDirFullError(f"{left}: {error}") from error
 
-    def delete_topic(self, name: str) -> None:
-        """See `LogDir.delete_topic`."""
-        if name not in self.topic_names():
-            raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
-        self._delete_topics({name})
+    def delete_topics(self, names: Set[str]) -> None:
+        """See `LogDir.delete_topics`."""
+        for name in sorted(names):
+            if not self.has_topic(name):
+                raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
+        self._delete_topics(names)
 
     def _make(self, made: Sequence[TopicPartition]) -> None:
         self._make_directories(made)
         for partition in made:
-            self.add(partition, self.load_partition(partition, LogCheckpoint(clean=True)))
+            topic_id = self.entries[partition.topic].topic_id
+            self.add(
+                partition, PartitionLoaded(topic_id, self._load(partition, LogCheckpoint(clean=True), is_new=True))
+            )
 
     def _unmake(self, partitions: Sequence[TopicPartition]) -> None:
         """Remove the directories of new partitions that a full disk left incomplete."""
@@ -235,16 +314,18 @@ class Catalog:
                 remove_tree(self.fs, self.path_of(partition))
 
     def _make_directories(self, partitions: Sequence[TopicPartition]) -> None:
-        """Make the directories of new partitions, and in each ``partition.metadata``."""
+        """Make the directories of new partitions, and in each ``partition.metadata``. That file is not fsynced: if a
+        power cut tears it, loading writes it again."""
         fs = self.fs
         for partition in partitions:
-            fs.mkdir(self.path_of(partition))
-        if partitions:
-            fs.fsync_dir(self.path)
-        for partition in partitions:
+            path = self.path_of(partition)
+            fs.mkdir(path)
             topic_id = self.entries[partition.topic].topic_id
             if topic_id is not None:
-                write_partition_metadata(fs, self.path_of(partition), topic_id)
+                with closing(fs.open(os.path.join(path, PARTITION_METADATA), create=True)) as file:
+                    file.pwrite(encode_partition_metadata(topic_id), 0)
+        if partitions:
+            fs.fsync_dir(self.path)
 
     def _entry(self, name: str) -> TopicEntry:
         """The entry of a topic, also of one that Kafka has made. `UnknownTopicError`."""
@@ -261,16 +342,15 @@ class Catalog:
 
     def _delete_topics(self, names: Set[str]) -> None:
         """Delete topics that exist."""
-        partitions = [one for one in (*self.logs, *self.refused) if one.topic in names]
-        gone = {name: self.entries.get(name) or TopicEntry(None, 0, {}) for name in names}
-        marked = {name: entry._replace(deleted=True) for name, entry in gone.items()}
+        partitions = [one for name in sorted(names) for one in self.partitions_of(name)]
         with self.health.guard():
-            self._write_entries({**self.entries, **marked})
-        listed = ", ".join(sorted(names))
-        left = f"{listed}: deleted, and listed until the deletion is repeated or the next start"
+            self._change_entries(
+                {name: (self.entries.get(name) or TopicEntry(None, 0, {}))._replace(deleted=True) for name in names}
+            )
+        left = f"{_listed(names)}: deleted, and listed until the deletion is repeated or the next start"
         with self._undoing(left), self.health.guard():
             self._delete_partitions(partitions)
-            self._write_entries({topic: kept for topic, kept in self.entries.items() if topic not in names})
+            self._change_entries(dict.fromkeys(names))
 
     # Configuration
 
@@ -285,7 +365,7 @@ class Catalog:
         changed = entry._replace(config={**kept, **given})
         self.config.topics.with_overrides(changed.config)
         with self.health.guard():
-            self._write_entries({**self.entries, name: changed})
+            self._change_entries({name: changed})
         self._apply_config({name})
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
@@ -296,7 +376,7 @@ class Catalog:
         changed = entry._replace(config=self._overrides(config))
         if changed != entry:
             with self.health.guard():
-                self._write_entries({**self.entries, name: changed})
+                self._change_entries({name: changed})
             self._apply_config({name})
 
     def reconfigure(self, config: LogDirConfig) -> None:
@@ -323,20 +403,28 @@ class Catalog:
     def _apply_config(self, names: Set[str]) -> None:
         """Apply the configuration of these topics to their logs."""
         configs = {name: self.config_of(name) for name in names}
-        for partition, log in list(self.logs.items()):
-            if partition.topic in names:
-                log.reconfigure(configs[partition.topic])
-        self.plan_flush()
+        logs = {one: log for name in names for one in self.logs.of(name) if (log := self.logs.get(one)) is not None}
+        for partition, log in logs.items():
+            log.reconfigure(configs[partition.topic])
+        self.plan_flush(logs.values())
 
-    def _write_entries(self, entries: Mapping[str, TopicEntry]) -> None:
-        self.health.make_room(lambda: write_topics(self.fs, self.path, entries))
-        self.entries = dict(entries)
+    def _change_entries(self, changes: Mapping[str, TopicEntry | None]) -> None:
+        """Write ``seglog.topics`` with these entries, None for one that goes, and replace `entries`."""
+        self.health.make_room(lambda: self._topics_file.change(changes))
+        after = {**self.entries, **changes}
+        self.entries = {name: entry for name, entry in after.items() if entry is not None}
+        for name, entry in changes.items():
+            if entry is not None:
+                self._note_id(entry.topic_id, name)
+                if self._flat_names is not None:
+                    self._flat_names.add(name)
 
     # flush.ms
 
-    def plan_flush(self) -> None:
-        """Schedule the next flush by ``flush.ms``."""
-        soonest = min((log.config.flush_ms for log in list(self.logs.values())), default=MAX_INT64)
+    def plan_flush(self, logs: Iterable[Log] | None = None) -> None:
+        """Schedule the next flush by ``flush.ms``, of all logs or of those that have changed."""
+        found = list(self.logs.values()) if logs is None else logs
+        soonest = min((log.config.flush_ms for log in found), default=MAX_INT64)
         with self._planning:
             is_new = soonest < MAX_INT64 and not self._flush_planned
             self._flush_planned = self._flush_planned or is_new
@@ -373,12 +461,12 @@ class Catalog:
             self._clear(right, entries)
             changed = {name for name, entry in entries.items() if self.entries.get(name) != entry}
             if changed:
-                self._write_entries({**self.entries, **entries})
+                self._change_entries({name: entries[name] for name in changed})
                 self._apply_config(changed)
-            self._take_back_strays({one: right[one] for one in self._absent(right)})
+            self._take_back_strays([one for one in wanted if one.partition in right and self._is_absent(one.partition)])
             new = self._absent(right)
             try:
-                self._make_held(new)
+                self._make(new)
             except NoSpaceError as error:
                 self._unmake(new)
                 left = self.health.refusal(error)
@@ -391,7 +479,10 @@ class Catalog:
         ]
 
     def _absent(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        return [one for one in partitions if one not in self.logs and one not in self.refused]
+        return [one for one in partitions if self._is_absent(one)]
+
+    def _is_absent(self, partition: TopicPartition) -> bool:
+        return partition not in self.logs and partition not in self.refused
 
     def _entries_of(self, wanted: Sequence[ReplicaSpec]) -> tuple[dict[str, TopicEntry], dict[str, SeglogError]]:
         """The entries of valid topics, and the errors of the others."""
@@ -413,9 +504,9 @@ class Catalog:
 
     def _clear(self, wanted: Mapping[TopicPartition, UUID], entries: Mapping[str, TopicEntry]) -> None:
         """Set aside partitions of topics with another id, and remove checkpoints of partitions without files."""
-        known = {name: entry.topic_id for name, entry in self.entries.items() if name in entries}
+        known = {name: self.entries[name].topic_id for name in entries if name in self.entries}
         other = {name for name, topic_id in known.items() if topic_id not in (None, entries[name].topic_id)}
-        stale = [one for one in (*self.logs, *self.refused) if one.topic in other]
+        stale = [one for name in sorted(other) for one in self.partitions_of(name)]
         # Topics that Kafka has made have no entry.
         stale += [
             one
@@ -427,26 +518,10 @@ class Catalog:
             self._keep_as_strays(stale)
         gone = self.missing & wanted.keys()
         for partition in gone:
-            self.refused.pop(partition)
+            del self.refused[partition]
             self.missing.discard(partition)
         if gone:  # else a new log would end below its recovery point
-            self.checkpoints.write()
-            self.checkpoints.forget_cleaned(gone)
-
-    def _make_held(self, partitions: Sequence[TopicPartition]) -> None:
-        """Make partitions. ``partition.metadata`` is not fsynced: if a power cut tears it, loading writes it again."""
-        fs = self.fs
-        for partition in partitions:
-            path = self.path_of(partition)
-            topic_id = self.entries[partition.topic].topic_id
-            assert topic_id is not None
-            fs.mkdir(path)
-            with closing(fs.open(os.path.join(path, PARTITION_METADATA), create=True)) as file:
-                file.pwrite(encode_partition_metadata(topic_id), 0)
-        if partitions:
-            fs.fsync_dir(self.path)
-        for partition in partitions:
-            self.add(partition, self.load_partition(partition, LogCheckpoint(clean=True)))
+            self.checkpoints.forget(gone)
 
     def let_go(self, partitions: Sequence[TopicPartition]) -> None:
         """See `LogDir.let_go`."""
@@ -469,21 +544,21 @@ class Catalog:
 
     def _make_none_anew(self, topics: Set[str]) -> None:
         """Record that the next start must not create partitions of these topics, as it does without a cluster."""
-        held = {name: entry._replace(partitions=0) for name, entry in self.entries.items() if name in topics}
+        held = {name: self.entries[name]._replace(partitions=0) for name in topics if name in self.entries}
         if any(self.entries[name] != entry for name, entry in held.items()):
-            self._write_entries({**self.entries, **held})
+            self._change_entries(held)
 
     def _forget(self, topics: Set[str]) -> None:
         """Remove entries of topics without partitions."""
-        gone = topics & self.entries.keys() - {one.topic for one in (*self.logs, *self.refused)}
+        gone = {name for name in topics if name in self.entries and not self.partitions_of(name)}
         if gone:
-            self._write_entries({name: entry for name, entry in self.entries.items() if name not in gone})
+            self._change_entries(dict.fromkeys(gone))
 
-    def _take_back_strays(self, absent: Mapping[TopicPartition, UUID]) -> None:
-        strays = best_strays(self.strays()) if absent else {}
-        for partition, topic_id in absent.items():
-            found = strays.get((topic_id, partition.partition))
-            if found is not None and found.stray.partition == partition:
+    def _take_back_strays(self, absent: Sequence[ReplicaSpec]) -> None:
+        strays = best_strays(self.strays_of(absent))
+        for one in absent:
+            found = strays.get((one.topic_id, one.number))
+            if found is not None and found.stray.partition == one.partition and self._is_absent(one.partition):
                 self._take_back(found)
 
     def _take_back(self, found: StrayDirectory) -> None:
@@ -493,6 +568,7 @@ class Catalog:
             self.close_deleted(log)
         target = self.path_of(partition)
         self.fs.rename(found.path, target)
+        self._stray_names.discard(found.name)
         self.fs.fsync_dir(self.path)
         known = LogCheckpoint(
             recovery_point=stray.log_end, log_start_offset=stray.log_start, high_watermark=stray.high_watermark
@@ -515,6 +591,7 @@ class Catalog:
                     self.close_deleted(log)
                 target = os.path.join(self.path, deleted_name(one.stray.partition, new_id(self.ground.rng)))
                 self.fs.rename(one.path, target)
+                self._stray_names.discard(one.name)
                 self.remove_later(target, self.config.topics.file_delete_delay_ms)
             if gone:
                 self.fs.fsync_dir(self.path)
@@ -527,8 +604,9 @@ class Catalog:
         self.logs[partition] = one.loaded.log
         self.reports[partition] = one.loaded.report
         self.topic_ids[partition] = one.topic_id
+        self._note_id(one.topic_id, partition.topic)
         if one.loaded.log.config.flush_ms < MAX_INT64:
-            self.plan_flush()
+            self.plan_flush([one.loaded.log])
 
     def load_partition(
         self,
@@ -545,16 +623,27 @@ class Catalog:
         else:
             found = read_partition_metadata(self.fs, path)
         if found is None and expected is not None:
-            write_partition_metadata(self.fs, path, expected)
+            with suppress(NoSpaceError):  # ``seglog.topics`` has the id, and the next start tries again
+                write_partition_metadata(self.fs, path, expected)
         elif found is not None and expected is not None and found != expected:
             raise InvalidLogDirError(
                 f"{os.path.join(path, PARTITION_METADATA)}: topic id {encode_id(found)} is not that of the topic, "
                 f"{encode_id(expected)}"
             )
-        config = self.config_of(partition.topic)
-        loaded = load_log(
+        return PartitionLoaded(found or expected, self._load(partition, known, progress))
+
+    def _load(
+        self,
+        partition: TopicPartition,
+        known: LogCheckpoint,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        is_new: bool = False,
+    ) -> LoadResult:
+        entry, config = self.entries.get(partition.topic), self.config_of(partition.topic)
+        return load_log(
             ground=self.ground,
-            path=path,
+            path=self.path_of(partition),
             topic_partition=partition,
             config=config,
             health=self.health,
@@ -564,12 +653,12 @@ class Catalog:
             has_gaps=entry is None or config.compact,
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
             progress=progress,
+            is_new=is_new,
         )
-        return PartitionLoaded(found or expected, loaded)
 
     def refuse(self, partition: TopicPartition, reason: SeglogError) -> None:
         """Stop serving a partition, and keep its files."""
-        log = self.logs.pop(partition, None)
+        log = self.logs.take(partition)
         self.reports.pop(partition, None)
         self.refused[partition] = reason
         if log is not None:
@@ -580,8 +669,7 @@ class Catalog:
         for partition in partitions:
             self._delete_partition(partition)
         self.fs.fsync_dir(self.path)
-        self.checkpoints.write()
-        self.checkpoints.forget_cleaned(set(partitions))
+        self.checkpoints.forget(partitions)
 
     def _delete_partition(self, partition: TopicPartition) -> None:
         """Rename a partition's directory, and delete it after ``file.delete.delay.ms``: readers may finish."""
@@ -613,8 +701,7 @@ class Catalog:
 
         failed = for_each(partitions, keep)
         self.fs.fsync_dir(self.path)
-        self.checkpoints.write()
-        self.checkpoints.forget_cleaned({one for one in partitions if one not in self.logs})
+        self.checkpoints.forget([one for one in partitions if one not in self.logs])
         raise_first(failed)
 
     def _keep_as_stray(self, partition: TopicPartition) -> None:
@@ -643,6 +730,7 @@ class Catalog:
         write_stray(self.fs, source, stray)
         target = os.path.join(self.path, stray_name(partition, new_id(self.ground.rng)))
         self._move_away(partition, target)
+        self._stray_names.add(os.path.basename(target))
         _logger.warning("the cluster no longer assigns %s to this broker: it is kept as %s", partition, target)
         if log is not None:
             delay_ms = self.config_of(partition.topic).file_delete_delay_ms
@@ -660,8 +748,8 @@ class Catalog:
             self.deleted.add(log)
         elif exists and source != target:
             self.fs.rename(source, target)
-        self.logs.pop(partition, None)
-        self.refused.pop(partition, None)
+        self.logs.take(partition)
+        self.refused.take(partition)
         self.missing.discard(partition)
         self.topic_ids.pop(partition, None)
         self.reports.pop(partition, None)
@@ -701,7 +789,7 @@ class Catalog:
                 self.fs.rename(self.path_of(partition), target)
         if gone:
             self.fs.fsync_dir(self.path)
-            self._write_entries({topic: entry for topic, entry in self.entries.items() if topic not in gone})
+            self._change_entries(dict.fromkeys(gone))
         made = []
         had_data = self.checkpoints.partitions()
         for partition in self._missing_from(found, had_data):
@@ -716,7 +804,7 @@ class Catalog:
         self._make_directories(made)
         there = {partition.topic for partition in (*kept, *made, *self.refused)}
         if self.entries.keys() - there:  # topics of a cluster without partitions here
-            self._write_entries({topic: entry for topic, entry in self.entries.items() if topic in there})
+            self._change_entries(dict.fromkeys(self.entries.keys() - there))
         return sorted([*kept, *made])
 
     def _missing_from(self, found: DirectoryListing, had_data: Set[TopicPartition]) -> list[TopicPartition]:
@@ -732,3 +820,10 @@ class Catalog:
             and not any(is_aside_of(name, partition) for name in (*found.deleted, *found.strays))
         }
         return sorted((local | held).difference(found.partitions))
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Topics in an error message, at most ten."""
+    found = sorted(names)
+    more = f" and {len(found) - 10} others" if len(found) > 10 else ""
+    return ", ".join(map(repr, found[:10])) + more

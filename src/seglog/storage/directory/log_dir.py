@@ -30,7 +30,7 @@ from seglog.core.ground import Ground
 from seglog.core.passes import for_each, raise_first
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.adoption import roll_forward
-from seglog.storage.directory.catalog import Catalog, ReplicaSpec, config_of_found
+from seglog.storage.directory.catalog import Catalog, NewTopic, ReplicaSpec, config_of_found
 from seglog.storage.directory.contents import (
     check_fresh,
     check_mode,
@@ -238,6 +238,7 @@ class LogDir:
             health=health,
             worker=worker,
             entries=entries,
+            strays=found.strays,
         )
         housekeeping = Housekeeping(catalog, cleaner)
         try:
@@ -250,7 +251,7 @@ class LogDir:
                 threads=config.num_recovery_threads_per_data_dir,
                 progress=progress,
             )
-            catalog.refused.update(refused)
+            catalog.refused.put_all(refused)
             for partition, one in loaded.items():
                 catalog.add(partition, one)
             roll_forward(catalog)
@@ -287,19 +288,33 @@ class LogDir:
         Raises `InvalidTopicError`, `TopicExistsError`, `InvalidConfigError`, ValueError (number of partitions).
         """
         with self.changing():
-            self.catalog.create_topic(name, partitions, config or {}, topic_id)
+            self.catalog.create_topics([NewTopic(name, partitions, config or {}, topic_id)])
             return self._info(name)
+
+    def create_topics(self, wanted: Iterable[NewTopic]) -> None:
+        """`create_topic` for several topics: all or none, with as many fsyncs as for one. Raises as that."""
+        with self.changing():
+            self.catalog.create_topics(list(wanted))
 
     def add_partitions(self, name: str, count: int) -> TopicInfo:
         """Raise a topic's number of partitions to ``count``. `UnknownTopicError`, ValueError (not more than now)."""
         with self.changing():
-            self.catalog.add_partitions(name, count)
+            self.catalog.add_partitions({name: count})
             return self._info(name)
+
+    def add_partitions_to(self, counts: Mapping[str, int]) -> None:
+        """`add_partitions` for several topics: all or none, with as many fsyncs as for one. Raises as that."""
+        with self.changing():
+            self.catalog.add_partitions(counts)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; its files are removed after ``file.delete.delay.ms``. `UnknownTopicError`."""
+        self.delete_topics({name})
+
+    def delete_topics(self, names: Set[str]) -> None:
+        """`delete_topic` for several topics: all or none, with as many fsyncs as for one. Raises as that."""
         with self.changing():
-            self.catalog.delete_topic(name)
+            self.catalog.delete_topics(names)
 
     def alter_config(self, name: str, changes: Mapping[str, object | None]) -> TopicInfo:
         """Change a topic's configuration; None resets a key to its default. Raises as `create_topic`.
@@ -351,6 +366,15 @@ class LogDir:
         """The strays of the directory: see `seglog.storage.directory.strays`."""
         return self.catalog.strays()
 
+    @property
+    def has_strays(self) -> bool:
+        """Whether there may be strays of partitions that this process knew."""
+        return self.catalog.has_strays
+
+    def strays_of(self, absent: Iterable[ReplicaSpec]) -> list[StrayDirectory]:
+        """`strays`, if one may be of these partitions. The directory is not listed for new partitions."""
+        return self.catalog.strays_of(absent)
+
     def remove_strays(self, topic_ids: Set[UUID]) -> list[StrayDirectory]:
         """Delete the strays of these topics, and return them; durable when it returns."""
         with self.changing():
@@ -360,6 +384,16 @@ class LogDir:
         """Replace the whole configuration of a topic. `UnknownTopicError`."""
         with self.changing():
             self.catalog.set_config(name, config)
+
+    def partitions_of_ids(self, topic_ids: Set[UUID]) -> list[TopicPartition]:
+        """All partitions of the topics with these ids, also refused ones."""
+        with self._lock:
+            return self.catalog.partitions_of_ids(topic_ids)
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """One of `topics`; None if there is none of that name."""
+        with self._lock:
+            return self._info(name) if self.catalog.has_topic(name) else None
 
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name, also those with refused partitions."""

@@ -227,7 +227,8 @@ class LogDirs:
         yield
         if before is None or before.epoch is None:
             return
-        flushed = loss_evidence.flush_synced(directory, [one for one in list(directory.logs) if one.topic in topics])
+        changed = [one for name in sorted(topics) for one in directory.partitions_of(name)]
+        flushed = loss_evidence.flush_synced(directory, changed)
         with self._failing:
             now = self._lives.get(directory)
             if now is not None and flushed:
@@ -372,7 +373,7 @@ class LogDirs:
         absent = [one for one in asked if one.partition not in self._where]
         if not absent:
             return {}
-        strays = [(one, directory) for directory in self.healthy for one in directory.strays()]
+        strays = [(one, directory) for directory in self.healthy for one in directory.strays_of(absent)]
         best, where = best_strays(one for one, _ in strays), {one.path: directory for one, directory in strays}
         found = ((one.partition, best.get((one.topic_id, one.number))) for one in absent)
         return {partition: where[stray.path] for partition, stray in found if stray is not None}
@@ -382,7 +383,8 @@ class LogDirs:
         this broker never had it, and an empty log loses nothing."""
         lost = {one.partition for one in group} & directory.missing
         if not self._past.has_all:
-            lost |= {one.partition for one in group if not one.is_new} - {*directory.logs, *directory.refused}
+            there = (directory.logs, directory.refused)
+            lost |= {one.partition for one in group if not one.is_new and not any(one.partition in x for x in there)}
         self._note_made(directory, lost)
         with self._changing(directory, {one.topic for one in group}):
             return directory.hold_many(group)
@@ -407,8 +409,9 @@ class LogDirs:
     def _set_namesakes_aside(self, ids: Mapping[str, UUID]) -> None:
         """Set aside the partitions of earlier topics with the same name, in all directories."""
         for directory in self.healthy:
-            names = {name for name in ids.keys() & directory.entries.keys() if directory.topic_id(name) != ids[name]}
-            stale = [one for one in (*directory.logs, *directory.refused) if one.topic in names] if names else []
+            entries = directory.entries
+            names = [name for name in ids if name in entries and directory.topic_id(name) != ids[name]]
+            stale = [one for name in names for one in directory.partitions_of(name)]
             if stale:
                 self.set_aside(stale)
 
@@ -442,11 +445,16 @@ class LogDirs:
         """`LogDir.strays` of all healthy directories."""
         return [found for directory in self.healthy for found in directory.strays()]
 
+    @property
+    def has_strays(self) -> bool:
+        """Whether there may be strays of partitions that this process knew."""
+        return any(directory.has_strays for directory in self.healthy)
+
     def delete_topics(self, topic_ids: Set[UUID]) -> bool:
         """Let go all partitions of these topics, and delete their strays; durable. False if a directory is offline,
         which may have more of them. `LogDirOfflineError` if a disk fails now."""
         with self._lock:
-            self.let_go([partition for partition, topic_id in self.found().items() if topic_id in topic_ids])
+            self.let_go([one for directory in self.healthy for one in directory.partitions_of_ids(topic_ids)])
             for directory in self.healthy:
                 directory.remove_strays(topic_ids)
             return not self.offline

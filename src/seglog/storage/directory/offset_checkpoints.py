@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os.path
 import threading
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from seglog.core.errors import CorruptCheckpointError, SeglogError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, write_atomically
 from seglog.core.passes import for_each, raise_first
 from seglog.core.types import TopicPartition
-from seglog.storage.formats.checkpoints import encode_offsets, read_offsets, write_offsets
+from seglog.storage.formats.checkpoints import encode_offset, join_offsets, read_offsets, write_offsets
 from seglog.storage.formats.paths import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
@@ -41,7 +42,8 @@ class OffsetCheckpoints:
         self._health = health
         self._logs = logs
         self._refused = refused
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, dict[TopicPartition, bytes]] = {}  # guarded by lock
+        """The lines of each file, by partition in the file's order."""
         self._promised: dict[TopicPartition, int] = {}  # guarded by lock
         """Log starts that are written before the logs have them; they count in between."""
         self.lock = threading.RLock()
@@ -54,7 +56,7 @@ class OffsetCheckpoints:
     def _read(self, name: str) -> dict[TopicPartition, int] | None:
         try:
             offsets = read_offsets(self._fs, os.path.join(self._path, name))
-            self._written[name] = encode_offsets(dict(sorted(offsets.items())))
+            self._written[name] = _lines(offsets)
             return offsets
         except CorruptCheckpointError as error:
             self.unreadable.append(error)
@@ -150,14 +152,41 @@ class OffsetCheckpoints:
                 offset = offset_of(log)
                 if offset is not None:
                     offsets[partition] = offset
-            self._health.make_room(lambda: self._replace(name, dict(sorted(offsets.items()))))
+            self._health.make_room(lambda: self._replace(name, offsets))
 
     def _replace(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Write a checkpoint, unless it has not changed."""
-        data = encode_offsets(offsets)
-        if self._written.get(name) != data:
-            write_offsets(self._fs, os.path.join(self._path, name), offsets)
-            self._written[name] = data
+        lines = _lines(offsets)
+        if self._written.get(name) != lines:
+            self._write_lines(name, lines)
+
+    def _write_lines(self, name: str, lines: dict[TopicPartition, bytes]) -> None:
+        write_atomically(self._fs, os.path.join(self._path, name), join_offsets(lines.values()))
+        self._written[name] = lines
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Remove deleted partitions from all checkpoints, before others can have their names. The offsets of the other
+        partitions are not read, and a file that names none of these stays as it is. If one fails, the others are
+        written all the same; then its error is raised."""
+        writes: list[Callable[[], None]] = [
+            partial(self._forget, RECOVERY_POINTS, partitions, self.write_recovery_points),
+            partial(self._forget, LOG_START_OFFSETS, partitions, self.write_log_starts),
+            partial(self._forget, HIGH_WATERMARKS, partitions, self.write_high_watermarks),
+            partial(self._forget_cleaned, partitions),
+        ]
+        raise_first(for_each(writes, lambda write: write()))
+
+    def _forget(self, name: str, partitions: Collection[TopicPartition], write: Callable[[], None]) -> None:
+        with self.lock:
+            lines = self._written.get(name)
+            if lines is None:  # it could not be read
+                write()
+            elif any(partition in lines for partition in partitions):
+                kept = dict(lines)
+                for partition in partitions:
+                    kept.pop(partition, None)
+                with self._health.guard():
+                    self._health.make_room(partial(self._write_lines, name, kept))
 
     # Of the cleaner: ``cleaner-offset-checkpoint``
 
@@ -176,10 +205,9 @@ class OffsetCheckpoints:
                 self.cleaner_offsets.update(lower)
                 self._write_cleaner_offsets()
 
-    def forget_cleaned(self, partitions: Set[TopicPartition]) -> None:
-        """Remove deleted partitions."""
+    def _forget_cleaned(self, partitions: Collection[TopicPartition]) -> None:
         with self.lock:
-            if self.cleaner_offsets.keys() & partitions:
+            if any(partition in self.cleaner_offsets for partition in partitions):
                 for partition in partitions:
                     self.cleaner_offsets.pop(partition, None)
                 self._write_cleaner_offsets()
@@ -190,3 +218,7 @@ class OffsetCheckpoints:
         path = os.path.join(self._path, CLEANER_OFFSETS)
         with self._health.guard():
             self._health.make_room(lambda: write_offsets(self._fs, path, given))
+
+
+def _lines(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, bytes]:
+    return {partition: encode_offset(partition, offsets[partition]) for partition in sorted(offsets)}

@@ -18,7 +18,7 @@ import json
 import os.path
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -117,7 +117,17 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     >>> encode_offsets({TopicPartition("web", 0): 12})
     b'0\\n1\\nweb 0 12\\n'
     """
-    return encode_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+    return join_offsets([encode_offset(partition, offset) for partition, offset in offsets.items()])
+
+
+def encode_offset(partition: TopicPartition, offset: int) -> bytes:
+    """One line of an offset checkpoint."""
+    return f"{partition.topic} {partition.partition} {offset}\n".encode()
+
+
+def join_offsets(lines: Collection[bytes]) -> bytes:
+    """The file of these lines."""
+    return b"%d\n%d\n" % (VERSION, len(lines)) + b"".join(lines)
 
 
 def decode_offsets(data: bytes, file: str | None = None) -> dict[TopicPartition, int]:

@@ -55,19 +55,46 @@ class TopicEntry(NamedTuple):
 
 
 def encode_topics(topics: Mapping[str, TopicEntry]) -> bytes:
+    return _join({name: encode_entry(name, entry) for name, entry in topics.items()})
+
+
+def encode_entry(name: str, entry: TopicEntry) -> str:
+    """The lines of one topic."""
     content = {
-        "version": _VERSION,
-        "topics": {
-            name: {
-                "id": encode_id(entry.topic_id) if entry.topic_id else None,
-                "partitions": entry.partitions,
-                "config": dict(sorted(entry.config.items())),
-                "deleted": entry.deleted,
-            }
-            for name, entry in sorted(topics.items())
-        },
+        "id": encode_id(entry.topic_id) if entry.topic_id else None,
+        "partitions": entry.partitions,
+        "config": dict(sorted(entry.config.items())),
+        "deleted": entry.deleted,
     }
-    return json.dumps(content, indent=1).encode() + b"\n"
+    return f"  {json.dumps(name)}: " + json.dumps(content, indent=1).replace("\n", "\n  ")
+
+
+def _join(entries: Mapping[str, str]) -> bytes:
+    """The file of these entries, each encoded."""
+    if not entries:
+        return b'{\n "version": %d,\n "topics": {}\n}\n' % _VERSION
+    lines = ",\n".join([entries[name] for name in sorted(entries)])
+    return f'{{\n "version": {_VERSION},\n "topics": {{\n{lines}\n }}\n}}\n'.encode()
+
+
+class TopicsFile:
+    """The file of an open log directory. A change encodes the topics that it changes, and no others."""
+
+    def __init__(self, fs: Fs, log_dir: str, topics: Mapping[str, TopicEntry]) -> None:
+        self._fs = fs
+        self._path = os.path.join(log_dir, TOPICS)
+        self._encoded = {name: encode_entry(name, entry) for name, entry in topics.items()}
+
+    def change(self, changes: Mapping[str, TopicEntry | None]) -> None:
+        """Write the file with these entries instead of the former ones, None for one that goes; durable."""
+        encoded = dict(self._encoded)
+        for name, entry in changes.items():
+            if entry is None:
+                encoded.pop(name, None)
+            else:
+                encoded[name] = encode_entry(name, entry)
+        write_atomically(self._fs, self._path, _join(encoded))
+        self._encoded = encoded
 
 
 def decode_topics(data: bytes, file: str | None = None) -> dict[str, TopicEntry]:

@@ -109,8 +109,11 @@ def load_log(
     has_gaps: bool = True,
     producer_id_expiration_ms: int = 86_400_000,
     progress: Callable[[int, int], None] | None = None,
+    is_new: bool = False,
 ) -> LoadResult:
     """Open the partition at ``path`` and make it whole.
+
+    ``is_new``: the caller has just made the directory, so it is not searched for what an earlier process left.
 
     ``has_gaps``: compaction may have left some. Without, a segment that does not begin where the one before it ends is
     cut like a bad batch: a power cut can take the end of a segment at a batch's boundary and leave the next segment.
@@ -120,8 +123,8 @@ def load_log(
     symbolic link), OSError.
     """
     fs = ground.fs
-    manifest, unreadable = _open_manifest(fs, path, known)
-    leftovers = clear_leftovers(fs, path)
+    manifest, unreadable = (Manifest(fs, path), []) if is_new else _open_manifest(fs, path, known)
+    leftovers = Leftovers() if is_new else clear_leftovers(fs, path)
     loader = _Loader(
         ground,
         path,
@@ -246,6 +249,8 @@ class _Loader:
         while not self._load_segments():
             self.close()
             self._segments = []
+        if self.cut is not None and self._progress is not None:
+            self._progress(self._bytes_total, self._bytes_total)  # the bytes that were cut need no check
         end = self._end_of_log()
         recovery_point = end if known.clean else min(known.recovery_point or 0, end)
         log_start = max(known.log_start_offset, self._segments[0].base_offset)
