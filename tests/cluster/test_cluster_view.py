@@ -92,7 +92,12 @@ def test_all_changes_reach_the_view_and_its_listeners(tmp_path: Path) -> None:
         await seen(view, lambda: view.controller is not None)
         assert told == [
             Changes(
-                frozenset([1]), frozenset(["t"]), frozenset([(ID, 0)]), frozenset(["config/brokers/1"]), controller=True
+                frozenset([1]),
+                frozenset(["t"]),
+                frozenset([(ID, 0)]),
+                frozenset(["config/brokers/1"]),
+                controller=True,
+                topic_ids=frozenset([ID]),
             )
         ]
         assert view.brokers == {1: broker(5)}
@@ -102,7 +107,7 @@ def test_all_changes_reach_the_view_and_its_listeners(tmp_path: Path) -> None:
         assert view.controller == ControllerRegistration(1, 5, 2)
         assert view.configs == {"config/brokers/1": b"{}"}
         assert view.versions[topic_name("t")] == view.versions[broker_name(1)] == 0
-        assert view.view()[:3] == (view.brokers, view.topics, view.partitions)
+        assert view.view()[:3] == (view.brokers, view.topics_by_id, view.partitions)
         late = view_of(store)
         await late.start()
         assert late.view()[:3] == view.view()[:3]
@@ -111,7 +116,7 @@ def test_all_changes_reach_the_view_and_its_listeners(tmp_path: Path) -> None:
         await other.commit([Change(name, None, -1) for name in ("controller", broker_name(1), partition_name(ID, 0))])
         await seen(view, lambda: not view.partitions and not view.brokers)
         await seen(view, lambda: view.topics_by_id == {UUID(int=8): topic(8)})
-        assert view.view()[:3] == ({}, {"t": topic(8)}, {})
+        assert view.view()[:3] == ({}, {topic(8).topic_id: topic(8)}, {})
         await seen(view, lambda: view.controller is None)
 
     run(tmp_path, work)

@@ -48,7 +48,7 @@ def view(
     partitions: dict[tuple[UUID, int], PartitionState],
     there: dict[int, BrokerRegistration],
 ) -> MetadataImage:
-    topics = {str(key): TopicState(name=str(key), topic_id=key, assignment=tuple(of)) for key, of in assignment.items()}
+    topics = {key: TopicState(name=str(key), topic_id=key, assignment=tuple(of)) for key, of in assignment.items()}
     return MetadataImage(
         there, topics, {key: VersionedState(one, 9) for key, one in partitions.items()}, lambda _: TopicRules()
     )

@@ -42,6 +42,10 @@ from seglog.core.types import validate_topic
 
 CONTROLLER: Final = "controller"
 CONFIG: Final = "config"
+_AT_ONCE: Final = 100
+"""Names to take up before other tasks get a turn on the loop: some milliseconds, with all that listeners do."""
+_TURNS: Final = {TOPICS: 1, PARTITIONS: 2}
+"""A tombstone is there before its topic goes: without one, replicas of a missing topic are kept as strays."""
 _logger: Final = logging.getLogger("seglog.cluster")
 
 K = TypeVar("K")
@@ -57,7 +61,8 @@ class ControllerRegistration(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The changes that the view has just taken over: new, different or gone. ``configs`` are full names."""
+    """The changes that the view has just taken over: new, different or gone. ``configs`` are full names, and
+    ``topic_ids`` are the ids that the ``topics`` had before or have now."""
 
     brokers: frozenset[int] = frozenset()
     topics: frozenset[str] = frozenset()
@@ -67,6 +72,7 @@ class Changes(NamedTuple):
     deletions: frozenset[UUID] = frozenset()
     generation: bool = False
     features: bool = False
+    topic_ids: frozenset[UUID] = frozenset()
 
 
 class NamedValue(NamedTuple):
@@ -100,6 +106,8 @@ class ClusterView:
     is the highest that was seen (`seglog.cluster.generation`). A store with a lower one is an older copy: the view
     ignores it, and ``went_back_to`` is its generation.
 
+    Many changes come in parts, and other tasks get a turn in between: topics before their partitions.
+
     ``versions`` are those of all decoded names, ``configs`` the values below ``config/`` by full name, ``unreadable``
     the names that could not be decoded. All mappings change in place.
     """
@@ -117,6 +125,9 @@ class ClusterView:
         self._topics: dict[str, TopicState] = {}
         self._topics_by_id: dict[UUID, TopicState] = {}
         self._partitions: dict[tuple[UUID, int], VersionedState] = {}
+        self._numbers: dict[UUID, set[int]] = {}
+        self._on_broker: dict[int, set[tuple[UUID, int]]] = {}
+        self._removed: set[UUID] = set()
         self._versions: dict[str, int] = {}
         self._configs: dict[str, bytes] = {}
         self.brokers: Mapping[int, BrokerRegistration] = MappingProxyType(self._brokers)
@@ -125,7 +136,9 @@ class ClusterView:
         self.partitions: Mapping[tuple[UUID, int], VersionedState] = MappingProxyType(self._partitions)
         self.versions: Mapping[str, int] = MappingProxyType(self._versions)
         self.configs: Mapping[str, bytes] = MappingProxyType(self._configs)
-        self._mirror = Mirror(store, "", self._take_up)
+        self._mirror = Mirror(store, "", self._take_up_in_parts)
+        self._parts: deque[str] = deque()
+        """Changed names that are taken up later."""
         self._unreadable: dict[str, VersionedValue] = {}
         self.unreadable: Collection[str] = self._unreadable.keys()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
@@ -139,6 +152,7 @@ class ClusterView:
 
     async def stop(self) -> None:
         """Keep the view as it is."""
+        self._parts.clear()
         await self._mirror.stop()
 
     async def until_failed(self) -> BaseException:
@@ -147,7 +161,20 @@ class ClusterView:
 
     def view(self) -> MetadataImage:
         """The current values, until the next await."""
-        return MetadataImage(self.brokers, self.topics, self.partitions, self._rules)
+        return MetadataImage(self.brokers, self.topics_by_id, self.partitions, self._rules)
+
+    def numbers_of(self, topic_id: UUID) -> Collection[int]:
+        """The partitions of a topic that have a state."""
+        return self._numbers.get(topic_id, ())
+
+    def partitions_on(self, node_id: int) -> Collection[tuple[UUID, int]]:
+        """The partitions of which this broker is a replica by their states."""
+        return self._on_broker.get(node_id, ())
+
+    def was_removed(self, topic_id: UUID) -> bool:
+        """Whether this topic was certainly deleted: the view has seen it go while it had partitions, or there is a
+        tombstone. An id is never used again."""
+        return topic_id in self._removed or topic_id in self._deletions
 
     def is_unclean(self, topic_id: UUID) -> bool:
         """Whether any replica of the topic may be elected; also True for an unknown topic."""
@@ -200,6 +227,22 @@ class ClusterView:
 
     # Taking over
 
+    def _take_up_in_parts(self, names: frozenset[str]) -> None:
+        if len(names) <= _AT_ONCE and not self._parts:
+            self._take_up(names)
+            return
+        is_due = not self._parts
+        self._parts.extend(sorted(names, key=_turn_of))
+        if is_due:
+            self._take_up_part()
+
+    def _take_up_part(self) -> None:
+        part = [self._parts.popleft() for _ in range(min(len(self._parts), _AT_ONCE))]
+        if part:
+            self._take_up(part)
+        if self._parts:
+            asyncio.get_running_loop().call_soon(self._take_up_part)
+
     def _take_up(self, names: Iterable[str]) -> None:
         if self._has_gone_back():
             return
@@ -207,6 +250,7 @@ class ClusterView:
         deletions: set[UUID] = set()
         is_generation = False
         topics: set[str] = set()
+        topic_ids: set[UUID] = set()
         partitions: set[tuple[UUID, int]] = set()
         configs: set[str] = set()
         is_controller = is_features = False
@@ -219,7 +263,8 @@ class ClusterView:
                 elif kind == BROKERS:
                     brokers.add(self._take_broker(name, rest, value))
                 elif kind == TOPICS:
-                    topics.add(self._take_topic(name, rest, value))
+                    topic_ids |= self._take_topic(name, rest, value)
+                    topics.add(rest)
                 elif kind == CONFIG:
                     _put(self._configs, name, value and value.value)
                     configs.add(name)
@@ -247,6 +292,7 @@ class ClusterView:
             frozenset(deletions),
             is_generation,
             is_features,
+            frozenset(topic_ids),
         )
         if changes != Changes():
             self._tell(changes)
@@ -269,8 +315,25 @@ class ClusterView:
 
     def _take_partition(self, name: str, value: VersionedValue | None) -> tuple[UUID, int]:
         key = parse_partition_name(name)
-        _put(self._partitions, key, value and VersionedState(decode_partition(name, value.value), value.version))
+        state = value and VersionedState(decode_partition(name, value.value), value.version)
+        before = self._partitions.get(key)
+        _put(self._partitions, key, state)
+        self._index(key, before, state)
         return key
+
+    def _index(self, key: tuple[UUID, int], before: VersionedState | None, now: VersionedState | None) -> None:
+        were, are = (frozenset(() if one is None else one.state.replicas) for one in (before, now))
+        for node in were - are:
+            _discard(self._on_broker, node, key)
+        for node in are - were:
+            self._on_broker.setdefault(node, set()).add(key)
+        topic_id, number = key
+        if before is None and now is not None:
+            self._numbers.setdefault(topic_id, set()).add(number)
+        elif before is not None and now is None:
+            _discard(self._numbers, topic_id, number)
+            if topic_id not in self._numbers:
+                self._removed.discard(topic_id)
 
     def _take_broker(self, name: str, node: str, value: VersionedValue | None) -> int:
         try:
@@ -283,7 +346,8 @@ class ClusterView:
         _put(self._brokers, node_id, broker)
         return node_id
 
-    def _take_topic(self, name: str, topic: str, value: VersionedValue | None) -> str:
+    def _take_topic(self, name: str, topic: str, value: VersionedValue | None) -> set[UUID]:
+        """Return the ids that the topic had before and has now."""
         state = value and decode_topic(name, value.value)
         if state is not None and not _is_legal(topic):
             _logger.error("%r in the metadata store is not a legal topic name: no broker serves this topic", topic)
@@ -291,10 +355,12 @@ class ClusterView:
         before = self._topics.get(topic)
         if before is not None and (state is None or state.topic_id != before.topic_id):
             self._topics_by_id.pop(before.topic_id, None)
+            if before.topic_id in self._numbers:
+                self._removed.add(before.topic_id)
         _put(self._topics, topic, state)
         if state is not None:
             self._topics_by_id[state.topic_id] = state
-        return topic
+        return {one.topic_id for one in (before, state) if one is not None}
 
     def _pass_over(self, name: str, value: VersionedValue | None, error: InvalidStateError) -> None:
         if value is not None and self._unreadable.get(name) != value:
@@ -340,6 +406,18 @@ def _is_legal(topic: str) -> bool:
     except InvalidTopicError:
         return False
     return True
+
+
+def _turn_of(name: str) -> int:
+    """The order in which changes are taken up."""
+    return _TURNS.get(name.partition("/")[0], 0)
+
+
+def _discard(index: dict[K, set[V]], key: K, value: V) -> None:
+    there = index[key]
+    there.discard(value)
+    if not there:
+        del index[key]
 
 
 def _put(into: dict[K, V], key: K, value: V | None) -> None:

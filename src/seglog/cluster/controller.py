@@ -23,7 +23,7 @@ from seglog.cluster.cluster_view import (
     decode_controller,
     encode_controller,
 )
-from seglog.cluster.controller_decisions import PartitionDecision, all_keys, balance, decide
+from seglog.cluster.controller_decisions import DecisionScope, PartitionDecision, balance, decide
 from seglog.cluster.features import FEATURES, finalize_missing
 from seglog.cluster.membership import Membership, count
 from seglog.cluster.model import (
@@ -54,7 +54,6 @@ from seglog.cluster.store import (
 from seglog.core.ground import Ground
 
 CONTROLLER_EPOCHS: Final = "epochs/controller"
-Key = tuple[UUID, int]
 _AT_ONCE: Final = 250
 """Partitions to decide before other tasks get a turn on the loop: about 3 ms."""
 _RETRY_SECONDS: Final = 0.1
@@ -95,10 +94,7 @@ class Controller:
         self._balance_at = 0.0
         self._fence = Check(CONTROLLER_EPOCHS, MISSING)
         self._woken = asyncio.Event()
-        self._keys: set[Key] = set()
-        self._topics: set[str] = set()
-        self._is_all = True
-        """The scope of the next decision: ``_keys``, the partitions of ``_topics``, or everything."""
+        self._scope = DecisionScope(view)
 
     def resign(self) -> None:
         """Decide nothing until the session is certain and the store says that this broker is the controller."""
@@ -136,9 +132,12 @@ class Controller:
     def _seen(self, changes: Changes) -> None:
         if self.epoch is None and not changes.controller:
             return  # a new controller decides about everything
-        self._keys |= changes.partitions
-        self._topics |= changes.topics
-        self._is_all = self._is_all or bool(changes.brokers or changes.configs)
+        self._scope.note(changes)
+        self._woken.set()
+
+    def rules_changed(self) -> None:
+        """The rules of topics may have changed: decide about everything."""
+        self._scope.add_all()
         self._woken.set()
 
     async def _turn(self) -> float:
@@ -206,7 +205,7 @@ class Controller:
     def _begin(self, controller: ControllerRegistration, version: int) -> None:
         self.epoch = controller.epoch
         self._fence = Check(CONTROLLER_EPOCHS, version)
-        self._is_all = True
+        self._scope.add_all()
         self._balance_at = self._now() + (self._balance_seconds or 0)
         _log.info("broker %d is the controller in epoch %d", controller.node_id, controller.epoch)
 
@@ -226,7 +225,7 @@ class Controller:
     async def _act(self) -> None:
         """Decide about everything that has changed, and write the decisions. What cannot be written is decided
         again."""
-        keys = self._changed_keys()
+        keys = self._scope.take()
         done = 0
         try:
             while done < len(keys):
@@ -240,7 +239,7 @@ class Controller:
                 done += len(some)
                 await asyncio.sleep(0)
         finally:
-            self._keys.update(keys[done:])
+            self._scope.add(keys[done:])
 
     def _log_growth(self, decisions: Sequence[PartitionDecision]) -> None:
         """Log added replicas; `decide` adds them only to topics that were created with too few brokers."""
@@ -262,30 +261,25 @@ class Controller:
                 name = one.topic_id if topic is None else topic.name
                 _log.log(level, "%s-%d: %s", name, one.number, recovery)
 
-    def _changed_keys(self) -> Sequence[Key]:
-        keys, topics, is_all = self._keys, self._topics, self._is_all
-        self._keys, self._topics, self._is_all = set(), set(), False
-        if is_all:
-            return all_keys(self._view.view())
-        for name in topics:
-            topic = self._view.topics.get(name)
-            if topic is not None:
-                keys.update((topic.topic_id, number) for number in range(len(topic.assignment)))
-        if topics:  # a topic may be deleted, or be a new one of the same name
-            keys.update(key for key in self._view.partitions if key[0] not in self._view.topics_by_id)
-        return sorted(keys)
-
     async def _without_topics_that_are(self, decisions: Sequence[PartitionDecision]) -> Sequence[PartitionDecision]:
         """Drop the deletion of partitions whose topics may exist: a view may see a partition before its topic, and
         cannot decode a topic that a later seglog wrote. A topic is created before its partitions and its id is never
-        reused, so a read now is conclusive."""
+        reused, so a read now is conclusive. It is only needed if the view has not seen the topics go."""
+        if all(one.state is not None or self._view.was_removed(one.topic_id) for one in decisions):
+            return decisions
         found = await self._store.load(TOPICS)
+        there: set[UUID] | None = None
         try:
             there = {decode_topic(name, value.value).topic_id for name, value in found.items()}
         except InvalidStateError as error:
             _log.warning("no partition is deleted: %s", error)
-            return [one for one in decisions if one.state is not None]
-        return [one for one in decisions if one.state is not None or one.topic_id not in there]
+        certain: list[PartitionDecision] = []
+        for one in decisions:
+            if one.state is not None or (there is not None and one.topic_id not in there):
+                certain.append(one)
+            else:
+                self._scope.put_off([(one.topic_id, one.number)])
+        return certain
 
     async def _balance(self) -> float:
         """Give partitions back to their preferred leaders when that is due."""

@@ -1,16 +1,19 @@
 """The controller's decisions: from all metadata to the states that partitions should have. Pure.
 
-The controller does not react to events, which may be late, repeated or lost: it compares the whole and writes what
-differs. Each write is a compare-and-set under the controller's epoch. So two brokers that both believe that they are
-the controller do no harm, and a leader that changes its ISR at the same moment either wins or loses.
+The controller does not react to events, which may be late, repeated or lost: it compares what is with what should be,
+and writes what differs. A change only says where to compare (`DecisionScope`): the decision about a partition reads its
+topic, its state and the registrations of its replicas, so a change of something else cannot alter it. Each write is a
+compare-and-set under the controller's epoch. So two brokers that both believe that they are the controller do no harm,
+and a leader that changes its ISR at the same moment either wins or loses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from seglog.cluster.cluster_view import Changes
 from seglog.cluster.election import first_state, prefer, reassign, settle
 from seglog.cluster.model import (
     NO_LEADER,
@@ -22,6 +25,85 @@ from seglog.cluster.model import (
     of_partition,
 )
 
+Key = tuple[UUID, int]
+
+
+class IndexedMetadata(Protocol):
+    """`seglog.cluster.cluster_view.ClusterView`: all metadata, and what belongs to one topic or one broker."""
+
+    def view(self) -> MetadataImage: ...
+    def numbers_of(self, topic_id: UUID, /) -> Collection[int]: ...
+    def partitions_on(self, node_id: int, /) -> Collection[Key]: ...
+
+
+class DecisionScope:
+    """The partitions about which the controller has to decide again: all at first, then those that changes concern.
+
+    Invariant: `decide` yields nothing about any other partition, but for those that were put off. ``_open`` are the
+    partitions whose decision also reads brokers that are not replicas by a state: those without a state, and those that
+    get replicas as brokers join.
+    """
+
+    def __init__(self, metadata: IndexedMetadata) -> None:
+        self._metadata = metadata
+        self._keys: set[Key] = set()
+        self._open: set[Key] = set()
+        self._put_off: set[Key] = set()
+        self._is_all = True
+
+    def add_all(self) -> None:
+        """Anything may have changed, or the rules of topics."""
+        self._is_all = True
+
+    def add(self, keys: Iterable[Key]) -> None:
+        self._keys.update(keys)
+
+    def put_off(self, keys: Iterable[Key]) -> None:
+        """Decide again when a topic changes: these partitions have none that the view knows."""
+        self._put_off.update(keys)
+
+    def note(self, changes: Changes) -> None:
+        """Add what these changes concern."""
+        self._keys |= changes.partitions
+        if changes.topics:
+            self._keys |= self._put_off
+            self._put_off.clear()
+            image = self._metadata.view()
+            for topic_id in changes.topic_ids:
+                topic = image.topics.get(topic_id)
+                self._keys.update((topic_id, number) for number in range(0 if topic is None else len(topic.assignment)))
+                self._keys.update((topic_id, number) for number in self._metadata.numbers_of(topic_id))
+        if changes.brokers:
+            self._keys |= self._open
+            for node in changes.brokers:
+                self._keys.update(self._metadata.partitions_on(node))
+
+    def take(self) -> list[Key]:
+        """Return the scope, which is empty then. `add` again what could not be decided."""
+        image = self._metadata.view()
+        keys = all_keys(image) if self._is_all else sorted(self._keys)
+        if self._is_all:
+            self._open.clear()
+        self._keys, self._is_all = set(), False
+        rules: dict[UUID, TopicRules] = {}
+        for key in keys:
+            if _is_open(image, key, rules):
+                self._open.add(key)
+            else:
+                self._open.discard(key)
+        return keys
+
+
+def _is_open(image: MetadataImage, key: Key, rules: dict[UUID, TopicRules]) -> bool:
+    topic, stored = image.topics.get(key[0]), image.partitions.get(key)
+    if topic is None:
+        return False
+    if stored is None:
+        return True
+    if key[0] not in rules:
+        rules[key[0]] = image.rules(topic)
+    return rules[key[0]].replicas > len(stored.state.replicas)
+
 
 class PartitionDecision(NamedTuple):
     """A partition's new state; None: delete it. ``version`` is that of the state before, None if there was none."""
@@ -32,13 +114,12 @@ class PartitionDecision(NamedTuple):
     version: int | None
 
 
-def decide(view: MetadataImage, among: Collection[tuple[UUID, int]] | None = None) -> Iterator[PartitionDecision]:
+def decide(view: MetadataImage, among: Collection[Key] | None = None) -> Iterator[PartitionDecision]:
     """Yield everything to be written now; for all partitions, or for those of ``among``, whose topics may not exist. It
     is idempotent: once all of it is written and seen, nothing is left to decide."""
-    topics = {topic.topic_id: topic for topic in view.topics.values()}
     rules: dict[UUID, TopicRules] = {}
     for topic_id, number in all_keys(view) if among is None else among:
-        topic = topics.get(topic_id)
+        topic = view.topics.get(topic_id)
         stored = view.partitions.get((topic_id, number))
         if topic is None:
             if stored is not None:
@@ -51,7 +132,7 @@ def decide(view: MetadataImage, among: Collection[tuple[UUID, int]] | None = Non
             yield decision
 
 
-def all_keys(view: MetadataImage) -> list[tuple[UUID, int]]:
+def all_keys(view: MetadataImage) -> list[Key]:
     """Return the partitions that exist or should exist: first those of topics, then those without a topic."""
     keys = dict.fromkeys(
         (topic.topic_id, number) for topic in view.topics.values() for number in range(len(topic.assignment))

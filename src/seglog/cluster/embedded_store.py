@@ -96,6 +96,8 @@ class EmbeddedStore(MetadataStore):
         self._lasting = lasting
         self._backing = backing
         self._entries: dict[str, StoreEntry] = {}
+        self._filed: dict[str, StoreEntry] = {}
+        """Those of `_entries` that are in the file."""
         self._watches = Watches(asyncio.get_running_loop())
         self._sessions: list[EmbeddedSession] = []
         self._writing = asyncio.Lock()
@@ -118,6 +120,7 @@ class EmbeddedStore(MetadataStore):
         store = cls(os.fspath(path), ground, lasting, backing)
         try:
             store._entries = await store._lane.run(lambda: store._load(former))
+            store._filed = {name: entry for name, entry in store._entries.items() if store._is_kept(name, entry)}
         except OSError as error:
             await store._lane.close()
             raise StoreFailedError(f"{store._path}: {error}") from error
@@ -211,6 +214,9 @@ class EmbeddedStore(MetadataStore):
     def _is_in_file(self, name: str) -> bool:
         return not self._is_backed(name) and (self._lasting is None or _is_below(name, self._lasting))
 
+    def _is_kept(self, name: str, entry: StoreEntry) -> bool:
+        return entry.session is None and self._is_in_file(name)
+
     def _over(self, work: asyncio.Task[Versions]) -> None:
         self._under_way.discard(work)
         if not work.cancelled():
@@ -220,10 +226,11 @@ class EmbeddedStore(MetadataStore):
         """Commit lasting values, one commit at a time; other commits do not wait."""
         async with self._writing:
             after, _ = apply_steps(self._entries, steps, self._path)
+            filed = {name: entry for name, entry in after.items() if self._is_in_file(name)}
             backed = [step for step in steps if isinstance(step, Change) and self._is_backed(step.name)]
             is_filed = len(backed) < sum(isinstance(step, Change) and self._outlives(step) for step in steps)
             try:
-                kept = {**self._entries, **after} if is_filed else None
+                kept = {**self._filed, **filed} if is_filed else None
                 followed = await self._lane.run(lambda: self._keep(backed, kept))
             except OSError as error:
                 raise StoreFailedError(f"{self._path}: {error}") from error
@@ -232,7 +239,13 @@ class EmbeddedStore(MetadataStore):
                 for name, value in followed.items()
                 if value is not None or name in self._entries
             ]
-            return self._apply([*steps, *more])[: len(steps)]
+            versions = self._apply([*steps, *more])[: len(steps)]
+            for name, entry in filed.items():
+                if entry is None or entry.session is not None:
+                    self._filed.pop(name, None)
+                else:
+                    self._filed[name] = entry
+            return versions
 
     def _keep(
         self, backed: Sequence[Change], after: Mapping[str, StoreEntry | None] | None
@@ -240,11 +253,7 @@ class EmbeddedStore(MetadataStore):
         """Runs in the thread."""
         followed = self._backing.change(backed) if self._backing is not None and backed else {}
         if after is not None:
-            kept = {
-                name: entry
-                for name, entry in after.items()
-                if entry is not None and entry.session is None and self._is_in_file(name)
-            }
+            kept = {name: entry for name, entry in after.items() if entry is not None and self._is_kept(name, entry)}
             write_atomically(self._fs, self._path, _encode(kept))
         return followed
 

@@ -10,7 +10,9 @@ from typing import Final
 from seglog.cluster.store import BackgroundTasks, MetadataStore, StoreClosedError, StoreFailedError, VersionedValue
 
 _MANY: Final = 1000
-"""From this number of names on, everything is loaded: one pass is cheaper than a lookup for each name."""
+"""From this number of names on everything is loaded, if they are also `_SHARE` of all names: then one pass is cheaper
+than a lookup for each name."""
+_SHARE: Final = 1 / 2
 _RETRY_SECONDS: Final = 0.1
 
 
@@ -99,7 +101,8 @@ class Mirror:
         try:
             while self._told or self._is_all_told:
                 names, self._told = self._told, set()
-                is_all, self._is_all_told = self._is_all_told or len(names) >= _MANY, False
+                is_many = len(names) >= max(_MANY, _SHARE * len(self._values))
+                is_all, self._is_all_told = self._is_all_told or is_many, False
                 self._noted.clear()
                 try:
                     if is_all:

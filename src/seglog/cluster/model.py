@@ -185,6 +185,14 @@ class BrokerRegistration:
     proof: str = ""
     """Sent with its requests to other brokers, which thereby know that a registered broker asks: only brokers read the
     metadata store. Each run of a broker has another one; an older seglog has none."""
+    _offline: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_offline", frozenset(self.offline))
+
+    def has_offline(self, partition: str) -> bool:
+        """Whether it cannot serve this partition, by its `offline_name`."""
+        return partition in self._offline
 
     def has_kept(self, member: Member) -> bool:
         """Whether a replica of this broker that had everything as ``member`` still has it."""
@@ -315,10 +323,10 @@ class VersionedState(NamedTuple):
 
 
 class MetadataImage(NamedTuple):
-    """All metadata as one reader sees it at one time."""
+    """All metadata as one reader sees it at one time; topics by their ids."""
 
     brokers: Mapping[int, BrokerRegistration]
-    topics: Mapping[str, TopicState]
+    topics: Mapping[UUID, TopicState]
     partitions: Mapping[tuple[UUID, int], VersionedState]
     rules: Callable[[TopicState], TopicRules]
 
@@ -347,7 +355,7 @@ def of_partition(brokers: Mapping[int, BrokerRegistration], key: tuple[UUID, int
     if not any(broker.offline for broker in brokers.values()):
         return brokers
     name = offline_name(*key)
-    return {node: broker for node, broker in brokers.items() if name not in broker.offline}
+    return {node: broker for node, broker in brokers.items() if not broker.has_offline(name)}
 
 
 # Names and values in the store
@@ -420,7 +428,7 @@ def generation_of(values: Mapping[str, VersionedValue]) -> int:
 
 
 def encode(value: BrokerRegistration | TopicState | PartitionState) -> bytes:
-    told = {"form": _FORM, **{one.name: getattr(value, one.name) for one in fields(value)}}
+    told = {"form": _FORM, **{one.name: getattr(value, one.name) for one in fields(value) if one.init}}
     return json.dumps(told, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
@@ -430,7 +438,7 @@ def decode_broker(name: str, data: bytes) -> BrokerRegistration:
         data,
         lambda told: BrokerRegistration(
             **{
-                **{one.name: told[one.name] for one in fields(BrokerRegistration) if one.name in told},
+                **{one.name: told[one.name] for one in fields(BrokerRegistration) if one.init and one.name in told},
                 "directories": tuple(told["directories"]),
                 "offline": tuple(told.get("offline", ())),
                 "refused": {name: Refusal(*found[:3]) for name, found in told.get("refused", {}).items()},

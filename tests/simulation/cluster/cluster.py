@@ -109,7 +109,7 @@ class Cluster:
     def view(self) -> MetadataImage:
         """The contents of the store, decoded as a broker decodes them."""
         brokers: dict[int, BrokerRegistration] = {}
-        topics: dict[str, TopicState] = {}
+        topics: dict[UUID, TopicState] = {}
         partitions: dict[tuple[UUID, int], VersionedState] = {}
         for name, (value, version) in self.server.values().items():
             if name.startswith(f"{PARTITIONS}/"):
@@ -118,7 +118,8 @@ class Cluster:
                 broker = decode_broker(name, value)
                 brokers[broker.node_id] = broker
             elif name.startswith(f"{TOPICS}/"):
-                topics[name] = decode_topic(name, value)
+                topic = decode_topic(name, value)
+                topics[topic.topic_id] = topic
         return MetadataImage(brokers, topics, partitions, lambda topic: topic_rules(topic, _RULES))
 
     # What changes in the store
