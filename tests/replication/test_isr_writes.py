@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from seglog.cluster.cluster_view import NamedValue
 from seglog.cluster.model import (
     GENERATION,
     GENERATION_BASE,
@@ -24,7 +25,7 @@ from seglog.cluster.model import (
     generation_of,
     partition_name,
 )
-from seglog.cluster.store import ANY_VERSION
+from seglog.cluster.store import ANY_VERSION, Change, VersionedValue
 from seglog.core.errors import NotLeaderError
 from seglog.replication.replica import ReplicaFetch
 from tests.cluster.faulty import BEFORE, UNKNOWN
@@ -139,5 +140,36 @@ def test_follower_joins_once_its_registration_is_seen(tmp_path: Path) -> None:
         assert isr(node, topic_id) == (node.me,)
         await register(node, again)
         await node.until(lambda: isr(node, topic_id) == (node.me, again))
+
+    run(tmp_path, act)
+
+
+def test_many_new_partitions_are_confirmed_together_and_one_that_has_changed_alone(tmp_path: Path) -> None:
+    """One commit for all, and two more because another broker has changed one of them meanwhile."""
+
+    async def act(node: Node, _: UUID) -> None:
+        topic_id = await node.create("many", [[1, 2]] * 40)
+        await node.until(lambda: all((topic_id, number) in node.replicas.by_key for number in range(40)))
+        await node.until(lambda: not any(stored.state.is_new for stored in node.view.partitions.values()))
+        names = [partition_name(topic_id, number) for number in range(40)]
+        found = await node.store.get_many(names)
+        fresh = {
+            name: encode(replace(decode_partition(name, one.value), is_new=True, isr=(node.me,), leader_epoch=7))
+            for name, one in found.items()
+        }
+        versions = await node.store.commit([Change(name, value, ANY_VERSION) for name, value in fresh.items()])
+        moved = encode(replace(decode_partition(names[17], fresh[names[17]]), replicas=(1, 2, 3), adding=(3,)))
+        behind = await node.store.cas(names[17], moved, versions[17])
+        node.faulty.commits.clear()
+        node.view.note_all(
+            NamedValue(name, VersionedValue(value, version))
+            for (name, value), version in zip(fresh.items(), versions, strict=True)
+        )
+        await node.until(lambda: not any(stored.state.is_new for stored in node.view.partitions.values()))
+        states = [node.view.partitions[topic_id, number].state for number in range(40)]
+        assert [number for number, state in enumerate(states) if state.adding] == [17]
+        assert node.view.partitions[topic_id, 17].version == behind + 1
+        written = [commit for commit in node.faulty.commits if any(step.name in fresh for step in commit)]
+        assert len(written) <= 4, [len(commit) for commit in written]
 
     run(tmp_path, act)

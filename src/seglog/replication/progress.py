@@ -226,7 +226,7 @@ class Progress:
             broker is not None
             and not broker.is_stopping
             and follower.broker_epoch == broker.epoch
-            and self._partition not in broker.offline
+            and not broker.has_offline(self._partition)
         )
 
     # The ISR

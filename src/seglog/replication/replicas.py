@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -28,7 +29,7 @@ from seglog.cluster.model import (
     partition_name,
     tombstone_name,
 )
-from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
+from seglog.cluster.store import ANY_VERSION, Change, CommitStep, MetadataStore, NoSuchNameError, in_commits
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import (
     DamagedPartitionError,
@@ -125,6 +126,10 @@ class Replicas(ReplicaListener):
         """Partitions that could not take over a state because the disk was full."""
         self._before: frozenset[Key] = frozenset()
         """Partitions that existed before this start: this broker may have had them."""
+        self._by_topic: dict[UUID, set[int]] = {}
+        """The numbers of the replicas in `_by_key`."""
+        self._dead: set[UUID] = set()
+        """Deleted topics of which this broker may have replicas: their tombstones name it."""
         self._wanted: set[Key] = set()
         self._configured: set[str] = set()
         self._has_work = asyncio.Event()
@@ -150,6 +155,7 @@ class Replicas(ReplicaListener):
         self._view.listeners.append(self._seen)
         self._before = frozenset(self._view.partitions)
         self._wanted.update(self._before)
+        self._note_dead(self._view.deletions)
         await self._make_and_remove()
         removed, strays = self._not_named()
         await self._take_out(removed, strays)
@@ -266,12 +272,8 @@ class Replicas(ReplicaListener):
 
     def _seen(self, changes: Changes) -> None:
         keys: Iterable[Key] = changes.partitions
-        if changes.topics:  # a topic may be seen later than its partitions, and go before them
-            topics = self._view.topics_by_id
-            gone = [key for key in self._by_key if key[0] not in topics]
-            new = {self._view.topics[name].topic_id for name in changes.topics if name in self._view.topics}
-            here = [key for key in self._view.partitions if key[0] in new and key not in self._by_key]
-            keys = {*keys, *gone, *here}
+        if changes.topic_ids:  # a topic may be seen later than its partitions, and go before them
+            keys = {*keys, *(key for topic_id in changes.topic_ids for key in self._moved_with(topic_id))}
         for key in keys:
             replica = self._by_key.get(key)
             self._stand_in(key)
@@ -287,17 +289,39 @@ class Replicas(ReplicaListener):
                 self._take_back(key, replica)
         if changes.brokers:
             self._followed.brokers_changed()
-            for replica in self._by_key.values():
-                if replica.progress is not None:
+            for key in {key for node in changes.brokers for key in self._view.partitions_on(node)}:
+                replica = self._by_key.get(key)
+                if replica is not None and replica.progress is not None:
                     replica.advance(self._view.brokers, self.now_ms)
                     self._isr_writes.propose_joins(
                         replica
                     )  # a follower does not repeat a fetch from before its registration was seen
-        if changes.topics:
+        if changes.topics and not self._directories.owns_topics:
             self._configured |= changes.topics
             self._has_work.set()
         if changes.deletions:
-            self._has_work.set()
+            self._note_dead(changes.deletions)
+
+    def _moved_with(self, topic_id: UUID) -> list[Key]:
+        """The partitions that follow the topic: those here if it is gone, otherwise those that are not here yet."""
+        here = self._by_topic.get(topic_id, set())
+        if topic_id not in self._view.topics_by_id:
+            return [(topic_id, number) for number in here]
+        return [(topic_id, number) for number in self._view.numbers_of(topic_id) if number not in here]
+
+    def _has_part_of(self, name: str) -> bool:
+        topic = self._view.topics.get(name)
+        return topic is not None and topic.topic_id in self._by_topic
+
+    def _note_dead(self, topic_ids: Iterable[UUID]) -> None:
+        """Note which of these topics this broker has to bury; those without a tombstone for it are forgotten."""
+        deletions = self._view.deletions
+        for topic_id in topic_ids:
+            if self._node_id in deletions.get(topic_id, ()):
+                self._dead.add(topic_id)
+                self._has_work.set()
+            else:
+                self._dead.discard(topic_id)
 
     def _is_mine(self, key: Key) -> bool:
         return self._has_part(key) and (key not in self._offline or key in self._not_yet)
@@ -369,13 +393,9 @@ class Replicas(ReplicaListener):
         """Create the wanted logs, remove the others, and take over changed configurations of topics."""
         self._has_work.clear()
         configured, self._configured = self._configured, set()
-        here = {replica.topic_partition.topic for replica in self._by_key.values()}
-        for name in configured & here & self._view.topics.keys():
-            config = self._view.topics[name].config
-            try:
-                await self._lane.run(partial(self._directories.set_config, name, config))
-            except SeglogError as error:
-                _logger.error("the configuration of %s cannot be applied: %s", name, error)
+        configs = {name: self._view.topics[name].config for name in sorted(configured) if self._has_part_of(name)}
+        if configs:
+            await self._lane.run(partial(self._set_configs, configs))
         wanted, self._wanted = self._wanted, set()
         if wanted:  # first, so that a store that goes back after this is noticed
             await self._observer.before_changes()
@@ -390,9 +410,17 @@ class Replicas(ReplicaListener):
             self._report_offline()
         await self._make([key for key in wanted if key not in self._by_key and self._is_mine(key)])
 
+    def _set_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Runs in the thread."""
+        for name, config in configs.items():
+            try:
+                self._directories.set_config(name, config)
+            except SeglogError as error:
+                _logger.error("the configuration of %s cannot be applied: %s", name, error)
+
     def _try_again(self) -> None:
         self._wanted |= self._not_yet
-        if self._not_yet or any(self._node_id in nodes for nodes in self._view.deletions.values()):
+        if self._not_yet or self._dead:
             self._has_work.set()
         for directory in self._directories.dirs:
             self.room_changed(directory)
@@ -402,6 +430,9 @@ class Replicas(ReplicaListener):
         strays: list[TopicPartition] = []
         for key in keys:
             replica = self._by_key.pop(key)
+            self._by_topic[key[0]].discard(key[1])
+            if not self._by_topic[key[0]]:
+                del self._by_topic[key[0]]
             self._away.discard(key)
             self._no_room.discard(key)
             self._observer.hidden(replica)
@@ -430,6 +461,7 @@ class Replicas(ReplicaListener):
             ReplicaSpec(topics[key[0]].name, *key, topics[key[0]].config, is_new=key not in self._before)
             for key in sorted(keys)
         ]
+        had_strays = self._directories.has_strays
         try:
             logs = await self._lane.run(partial(self._directories.hold_many, wanted))
         except SeglogError as error:
@@ -445,7 +477,8 @@ class Replicas(ReplicaListener):
                 self._cannot_be_had(key, one.partition, LogDirOfflineError(f"{directory.path} is out of use"))
                 continue
             self._serve_log(key, one.partition, directory, log)
-        self._observer.strays_changed()
+        if had_strays or self._directories.has_strays:
+            self._observer.strays_changed()
         if (self._offline, self._refusals) != before:
             self._report_offline()
 
@@ -454,6 +487,7 @@ class Replicas(ReplicaListener):
         self._not_yet.discard(key)
         self._refusals.pop(key, None)
         replica = self._by_key[key] = Replica(directory, partition, key[0], log, listener=self)
+        self._by_topic.setdefault(key[0], set()).add(key[1])
         self._observer.shown(replica)
         if self._is_mine(key):
             self._apply(key, replica)
@@ -537,21 +571,30 @@ class Replicas(ReplicaListener):
     async def _bury(self) -> None:
         """Delete the logs of deleted topics whose tombstones name this broker, then remove those tombstones."""
         view, mine = self._view, self._node_id
-        dead = {topic_id for topic_id, nodes in view.deletions.items() if mine in nodes} - view.topics_by_id.keys()
-        dead -= {key[0] for key in self._by_key}  # `_remove` handles these
+        # `_remove` handles those with a replica here.
+        dead = {one for one in self._dead if one not in view.topics_by_id and one not in self._by_topic}
         if not dead:
             return
+        had_strays = self._directories.has_strays
         try:
             is_done = await self._lane.run(lambda: self._directories.delete_topics(dead))
-            self._observer.strays_changed()
+            if had_strays:
+                self._observer.strays_changed()
             if not is_done:
                 return
             for commit in in_commits([Change(tombstone_name(one, mine), None, ANY_VERSION) for one in sorted(dead)]):
-                await self._store.commit(commit)
-        except NoSuchNameError:
-            return  # the tombstone is gone: the view follows
+                await self._remove_tombstones(commit)
+            self._dead -= dead
         except (SeglogError, OSError) as error:
             _logger.warning("%d deleted topics are not removed yet: %s", len(dead), error)
+
+    async def _remove_tombstones(self, steps: Sequence[CommitStep]) -> None:
+        try:
+            await self._store.commit(steps)
+        except NoSuchNameError:  # one is gone already
+            for step in steps:
+                with suppress(NoSuchNameError):
+                    await self._store.commit([step])
 
     def _is_elsewhere(self, key: Key) -> bool:
         """Whether the cluster certainly has this partition on other brokers, or not at all. A replica that cannot be
@@ -589,8 +632,10 @@ class Replicas(ReplicaListener):
         """The directory's disk is full, or has room again. While it is full, other in-sync replicas lead its partitions
         and do not wait for this broker. It keeps leading those that no other replica has in sync, so that they can be
         read and records deleted."""
-        before = self._away.copy()
         is_full = directory.health.full is not None
+        if not (is_full or self._away or self._no_room):
+            return
+        before = self._away.copy()
         for key, replica in list(self._by_key.items()):
             if replica.directory is not directory or key in self._offline:
                 continue
