@@ -103,9 +103,9 @@ class RunningNode(Service):
 class Wire:
     """One connection, by our own protocol code: any request of any version."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, timeout: float = 30) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._socket = socket.create_connection((host, int(port)), timeout=timeout)
         self._number = 0
         self._seen = b""
 

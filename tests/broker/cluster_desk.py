@@ -85,7 +85,7 @@ class Desk:
         self.changes = TopicChanges(
             self.store, self.view, self.topics, self.identity, ground=Ground(rng=Random(self.node_id))
         )
-        self.topics.removed.append(lambda topic: self.deleted.append(topic.name))
+        self.topics.removed.append(lambda gone: self.deleted.extend(topic.name for topic in gone))
         offload = self._offload
         states = PartitionStates(self.store, self.view)
         apis = (

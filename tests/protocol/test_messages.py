@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
 from seglog.core.errors import InvalidRequestError
-from seglog.protocol.apis import APIS
+from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_writer import write_message
-from seglog.protocol.messages import read_request
+from seglog.protocol.messages import read_request, write_response
 from seglog.protocol.schema import FieldSpec, fields_of, request_class, response_class
 from tests.cases import case, is_long
 
@@ -132,3 +132,19 @@ def test_damaged_requests_are_read_or_refused(which: tuple[int, int], seed: int,
         read_request(*which, bytes(contents))
     except InvalidRequestError:
         return
+
+
+@pytest.mark.parametrize("version", range(APIS[ApiKey.CREATE_TOPICS].low, APIS[ApiKey.CREATE_TOPICS].high + 1))
+def test_configurations_that_several_topics_share_are_encoded_as_any_others(version: int) -> None:
+    for seed in range(SEEDS):
+        case()
+        rng = random.Random(seed)
+        message = response_class(ApiKey.CREATE_TOPICS, version)
+        answer = some(message, rng)
+        shared = some(response_class(ApiKey.CREATE_TOPICS, APIS[ApiKey.CREATE_TOPICS].high), rng)
+        configs = [one for topic in shared["topics"] for one in topic["configs"] or ()]
+        for topic in answer["topics"]:
+            if rng.random() < 0.7:
+                topic["configs"] = configs
+            topic["topic_config_error_code"] = rng.choice([0, 0, 0, 29])
+        assert write_response(ApiKey.CREATE_TOPICS, version, answer) == write_message(message, answer)

@@ -363,7 +363,7 @@ class Node:
         self.groups = GroupCoordinator(
             self._offsets_topic, settings, topics, self._group_configs.in_force, ground=self._ground
         )
-        self.topics.removed.append(lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)]))
+        self.topics.removed.append(lambda gone: self.groups.topics_deleted([(one.name, one.topic_id) for one in gone]))
         self.replicas.changed.append(self._coordinator_partition_changed)
         self._tasks.begin("groups", self.groups.run())
 
@@ -453,6 +453,7 @@ class Node:
     # Requests
 
     def _took_effect(self, config: BrokerConfig) -> None:
+        self.controller.rules_changed()
         self.quotas.limit_connections(
             config.max_connections, config.max_connections_per_ip, config.max_connection_creation_rate
         )
@@ -578,7 +579,7 @@ class Node:
             now=self._ground.clock.monotonic,
             started_ms=self._ground.clock.now_ms(),
         )
-        self.topics.removed.append(metrics.topic_deleted)
+        self.topics.removed.append(metrics.topics_deleted)
         await self._listen(metrics.measured(self._dispatch(ids, metrics.errors)))
         wanted = parse_host_port(where)
         listener = HttpListener(wanted.host, wanted.port, metrics.pages(self.quotas))

@@ -26,6 +26,7 @@ from seglog.cluster.store import Change
 from seglog.core.descriptors import room_for_logs
 from seglog.core.error_codes import ErrorCode
 from seglog.core.types import TopicPartition
+from seglog.storage.directory.catalog import NewTopic
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.topics_file import TopicInfo
 
@@ -56,36 +57,73 @@ class DirectoryTopics:
         return values
 
     def change(self, changes: Sequence[Change], /) -> Mapping[str, bytes | None]:
-        """Errors of `LogDir.create_topic`, `add_partitions`, `alter_config` and `delete_topic`; `ApiError` if the
-        process lacks file descriptors for so many logs."""
-        followed: dict[str, bytes | None] = {}
+        """Errors of `LogDir.create_topics`, `add_partitions_to`, `alter_config` and `delete_topics`; `ApiError` if the
+        process lacks file descriptors for so many logs. Changes of one kind are made together, all or none;
+        `seglog.broker.topic_changes` has one kind in a commit."""
+        deleted: dict[str, UUID] = {}
+        created: list[TopicState] = []
+        grown: dict[str, tuple[TopicState, int]] = {}
+        others: list[TopicState] = []
         for change in changes:
             name = change.name.removeprefix(f"{TOPICS}/")
             if change.value is None:
-                followed |= self._delete(name)
+                deleted[name] = self._ids[name]
+                continue
+            wanted = decode_topic(change.name, change.value)
+            there = len(self._directory.partitions_of(name)) if name in self._ids else None
+            if there is None:
+                created.append(wanted)
+            elif len(wanted.assignment) > there:
+                grown[name] = wanted, there
             else:
-                followed |= self._put(decode_topic(change.name, change.value))
+                others.append(wanted)
+        if created or grown:
+            more = (len(one.assignment) - there for one, there in grown.values())
+            _check_descriptors(sum(len(one.assignment) for one in created) + sum(more))
+        followed: dict[str, bytes | None] = {}
+        if deleted:
+            followed |= self._delete(deleted)
+        if created:
+            followed |= self._create(created)
+        if grown:
+            followed |= self._grow(grown)
+        for one in others:
+            self._configure(one)
         return followed
 
-    def _delete(self, name: str) -> Mapping[str, None]:
-        topic_id, count = self._ids.pop(name), len(self._directory.partitions_of(name))
-        self._directory.delete_topic(name)
-        return {partition_name(topic_id, number): None for number in range(count)}
+    def _delete(self, topics: Mapping[str, UUID]) -> Mapping[str, None]:
+        gone = {
+            partition_name(topic_id, number): None
+            for name, topic_id in topics.items()
+            for number in range(len(self._directory.partitions_of(name)))
+        }
+        self._directory.delete_topics(topics.keys())
+        for name in topics:
+            del self._ids[name]
+        return gone
 
-    def _put(self, wanted: TopicState) -> Mapping[str, bytes]:
-        directory, name, count = self._directory, wanted.name, len(wanted.assignment)
-        there = directory.topics().get(name)
-        before = 0 if there is None else there.partitions
-        _check_descriptors(count - before)
-        if there is None:
-            directory.create_topic(name, count, wanted.config, topic_id=wanted.topic_id)
-            self._ids[name] = wanted.topic_id
-        elif count > before:
-            directory.add_partitions(name, count)
-        else:
-            gone = dict.fromkeys(there.config.keys() - wanted.config.keys())
-            directory.alter_config(name, {**gone, **wanted.config})
-        return self._partitions(wanted, range(before, count))
+    def _create(self, topics: Sequence[TopicState]) -> Mapping[str, bytes]:
+        self._directory.create_topics(
+            [NewTopic(one.name, len(one.assignment), one.config, one.topic_id) for one in topics]
+        )
+        led: dict[str, bytes] = {}
+        for one in topics:
+            self._ids[one.name] = one.topic_id
+            led |= self._partitions(one, range(len(one.assignment)))
+        return led
+
+    def _grow(self, topics: Mapping[str, tuple[TopicState, int]]) -> Mapping[str, bytes]:
+        """Each with the number of partitions that it has."""
+        self._directory.add_partitions_to({name: len(one.assignment) for name, (one, _) in topics.items()})
+        led: dict[str, bytes] = {}
+        for one, before in topics.values():
+            led |= self._partitions(one, range(before, len(one.assignment)))
+        return led
+
+    def _configure(self, wanted: TopicState) -> None:
+        there = self._directory.topic(wanted.name)
+        gone = dict.fromkeys((there.config if there is not None else {}).keys() - wanted.config.keys())
+        self._directory.alter_config(wanted.name, {**gone, **wanted.config})
 
     def _state(self, info: TopicInfo) -> TopicState:
         """A topic that an old Kafka created without an id gets the same id at each start."""

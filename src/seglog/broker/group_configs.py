@@ -85,7 +85,7 @@ class GroupConfigs:
             version = await write(self._store, name, value, MISSING if found is None else found.version)
             self._view.note(name, value, version)
         elif found is not None:
-            await delete(self._store, name, found.version, {})
+            await delete(self._store, name, found.version)
             self._view.note_all([NamedValue(name, None)])
 
 

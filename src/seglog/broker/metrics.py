@@ -56,7 +56,7 @@ _COUNTED: Final = (
 
 
 class Metrics:
-    """Reads the parts of a broker. `topic_deleted` keeps the totals of a deleted topic, so that no counter falls."""
+    """Reads the parts of a broker. `topics_deleted` keeps the totals of deleted topics, so that no counter falls."""
 
     def __init__(
         self,
@@ -105,10 +105,11 @@ class Metrics:
 
         return handle
 
-    def topic_deleted(self, topic: Topic) -> None:
-        self._seen.pop((topic.name, topic.topic_id), None)
-        for name in self._gone:
-            self._gone[name] += _total(topic, name)
+    def topics_deleted(self, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            self._seen.pop((topic.name, topic.topic_id), None)
+            for name in self._gone:
+                self._gone[name] += _total(topic, name)
 
     def pages(self, shared: ConnectionQuotas) -> Pages:
         """``/metrics``, ``/health`` and ``/ready``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from uuid import UUID
 
 from seglog.cluster.cluster_view import Changes, ClusterView
@@ -29,7 +29,14 @@ class ClusterTopicImage:
         self.version = max(self.version + 1, self._clock.now_ms())
         if any(name in self._view.topics for name in changes.topics):
             self.created_version = self.version
-        self._hashes.clear()
+        if changes.brokers:
+            self._hashes.clear()
+        for name in (*changes.topics, *self._names_of(changes.partitions)):
+            self._hashes.pop(name, None)
+
+    def _names_of(self, partitions: Iterable[tuple[UUID, int]]) -> Iterator[str]:
+        topics = (self._view.topics_by_id.get(topic_id) for topic_id, _ in partitions)
+        return (topic.name for topic in topics if topic is not None)
 
     def _has_racks(self) -> bool:
         return any(broker.rack for broker in self._view.brokers.values())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from seglog.broker.identity import Identity
 from seglog.broker.requests import ApiError
-from seglog.broker.topics import Topic
+from seglog.broker.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidTopicError
 from seglog.core.types import validate_topic
@@ -46,14 +46,12 @@ def check_topic_name(name: str) -> None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {_reason(name)}") from error
 
 
-def check_collisions(name: str, topics: Iterable[Topic]) -> None:
+def check_collisions(name: str, topics: Topics) -> None:
     """`ApiError` if the name differs from another topic's only in ``.`` and ``_``."""
-    flat = name.replace(".", "_")
-    if "_" in flat:
-        for other in topics:
-            if other.name != name and other.name.replace(".", "_") == flat:
-                message = f"Topic '{name}' collides with existing topic: {other.name}"
-                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    other = topics.colliding(name)
+    if other is not None:
+        message = f"Topic '{name}' collides with existing topic: {other}"
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
 
 def _reason(name: str) -> str:

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from seglog.broker.requests import ApiError
 from seglog.cluster.cluster_view import Changes, ClusterView
-from seglog.cluster.model import NO_LEADER, TopicState, offline_name
+from seglog.cluster.model import NO_LEADER, BrokerRegistration, TopicState, offline_name
 from seglog.core.error_codes import ErrorCode
+from seglog.core.topic_names import FlatNames
 from seglog.core.types import NO_EPOCH, TopicPartition
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
@@ -101,13 +102,15 @@ class Topics:
         self._node_id = node_id
         self._lost = lost
         self._strays = strays
-        self.removed: list[Callable[[Topic], None]] = []
-        """Called with each topic that the cluster no longer has."""
+        self.removed: list[Callable[[Sequence[Topic]], None]] = []
+        """Called with the topics that the cluster no longer has."""
+        self._flat_names = FlatNames()
         for state in view.topics.values():
             self._show(state)
         view.listeners.append(self._seen)
 
     def _seen(self, changes: Changes) -> None:
+        gone: list[Topic] = []
         for name in changes.topics:
             state, before = self._view.topics.get(name), self.by_name.get(name)
             if before is not None and (state is None or state.topic_id != before.topic_id):
@@ -115,10 +118,12 @@ class Topics:
                 for partition in before.partitions:
                     if partition is not None:
                         partition.wake()
-                for removed in self.removed:
-                    removed(before)
+                gone.append(before)
             if state is not None:
                 self._show(state)
+        if gone:
+            for removed in self.removed:
+                removed(gone)
 
     def _show(self, state: TopicState) -> None:
         partitions = LocalPartitions(self._by_key, state.topic_id, len(state.assignment))
@@ -126,12 +131,14 @@ class Topics:
 
     def _put(self, topic: Topic) -> None:
         self.by_name[topic.name] = topic
+        self._flat_names.add(topic.name)
         self.by_id[topic.topic_id] = topic
 
     def _take(self, name: str) -> None:
         topic = self.by_name.pop(name, None)
         if topic is not None:
             self.by_id.pop(topic.topic_id, None)
+            self._flat_names.discard(name)
 
     @property
     def strays(self) -> tuple[int, int]:
@@ -140,6 +147,10 @@ class Topics:
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
+
+    def colliding(self, name: str) -> str | None:
+        """Another topic whose name differs from this one only in ``.`` and ``_``."""
+        return next(iter(self._flat_names.others(name)), None)
 
     def find(self, topic: str | UUID) -> Topic | None:
         return self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
@@ -189,7 +200,7 @@ class Topics:
 
     def _offline(self, key: Key, nodes: Sequence[int]) -> Sequence[int]:
         brokers = self._view.brokers
-        there = [node for node in nodes if node in brokers and not _is_offline(brokers[node].offline, key)]
+        there = [node for node in nodes if node in brokers and not _is_offline(brokers[node], key)]
         return () if len(there) == len(nodes) else tuple(node for node in nodes if node not in there)
 
     def why_not(self, topic: str | UUID, number: int) -> ErrorCode:
@@ -198,7 +209,7 @@ class Topics:
         if found is None or not 0 <= number < len(found.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         me = self._view.brokers.get(self._node_id)
-        if me is not None and _is_offline(me.offline, (found.topic_id, number)):
+        if me is not None and _is_offline(me, (found.topic_id, number)):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -233,6 +244,6 @@ class Topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _is_offline(offline: Sequence[str], key: Key) -> bool:
-    """Whether a broker with this ``offline`` list cannot serve its replica."""
-    return bool(offline) and offline_name(*key) in offline
+def _is_offline(broker: BrokerRegistration, key: Key) -> bool:
+    """Whether the broker cannot serve its replica."""
+    return bool(broker.offline) and broker.has_offline(offline_name(*key))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.created_topics import write_created_topics
 from seglog.protocol.message_reader import Message, read_message
 from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
@@ -123,6 +124,8 @@ def read_request(key: int, version: int, data: bytes | bytearray | memoryview, p
 
 def write_response(key: int, version: int, answer: Mapping[str, Any]) -> bytes:
     """Encode the body of a response; ``answer`` has the shape of the newest version."""
+    if key == ApiKey.CREATE_TOPICS:
+        return write_created_topics(version, answer)
     return write_message(response_class(key, version), to_older(key, version, answer))
 
 

@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from seglog.broker.auto_creation import AutoCreation
 from seglog.broker.configuration import Configuration
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
 from seglog.broker.offload import SLICE, Offload, drop, slices
-from seglog.broker.requests import Answer, ApiHandler, RequestContext, failure
-from seglog.broker.topic_changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
-from seglog.broker.topic_validation import check_collisions
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import INTERNAL, PartitionMetadata, Topic, Topics
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import InvalidTopicError, SeglogError
+from seglog.core.errors import InvalidTopicError
 from seglog.core.ground import Workers
 from seglog.core.types import validate_topic
 from seglog.protocol.apis import ApiKey
@@ -28,8 +28,6 @@ _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 _LISTENERS_SINCE: Final = 6
 """The first version of Metadata whose clients know LISTENER_NOT_FOUND."""
-_FOR_LEADERS_SECONDS: Final = 1.0
-"""How long a response waits until the topics that it created have leaders."""
 _IDS_SINCE: Final = 12
 """The first version of Metadata that may ask by topic id."""
 
@@ -47,7 +45,7 @@ class MetadataApis:
         offload: Offload,
     ) -> None:
         self._topics = topics
-        self._changes = changes
+        self._auto_creation = AutoCreation(topics, changes, configuration)
         self._identity = identity
         self._configuration = configuration
         self._workers = workers
@@ -101,7 +99,7 @@ class MetadataApis:
             if context.version < _IDS_SINCE and _has_ids(some):
                 return _refused_ids(request)
             missing |= self._to_create(some, request, context)
-        refused = await self._create(list(missing)) if missing else {}
+        refused = await self._auto_creation.create(list(missing)) if missing else {}
         answer = self._metadata(Message(**{**vars(request), "topics": ()}), context, {})
         viewer = self._viewer(request, context)
         asked = list(self._topics if request.topics is None else request.topics)
@@ -131,26 +129,7 @@ class MetadataApis:
 
     async def _create_first(self, names: list[str], request: Message, context: RequestContext) -> Answer:
         """Create missing topics first. Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates them."""
-        return self._metadata(request, context, await self._create(names))
-
-    async def _create(self, names: list[str]) -> Mapping[str, int]:
-        """Create topics, as many as one request may; returns the error codes of those that failed."""
-        refused: dict[str, int] = {}
-        config = self._configuration.current
-        if len(names) * config.directory.num_partitions > MAX_PARTITIONS_PER_REQUEST:
-            return refused
-        made = []
-        for name in names:
-            try:
-                if name in INTERNAL:
-                    continue  # their coordinators create them
-                check_collisions(name, self._topics)
-                factor = config.default_replication_factor
-                made.append(await self._changes.ensure(name, config.directory.num_partitions, {}, factor=factor))
-            except SeglogError as error:
-                refused[name] = failure(error)["error_code"]
-        await self._changes.settled(made, _FOR_LEADERS_SECONDS)
-        return refused
+        return self._metadata(request, context, await self._auto_creation.create(names))
 
     def _viewer(self, request: Message, context: RequestContext) -> _Viewer:
         return _Viewer(

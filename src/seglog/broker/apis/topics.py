@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from seglog.broker.configuration import Configuration
 from seglog.broker.identity import Identity
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import NO_SUCH_ID, NO_SUCH_PARTITION, Answer, ApiError, ApiHandler, RequestContext, failure
-from seglog.broker.topic_changes import MAX_PARTITIONS_PER_REQUEST, Assignment, TopicChanges
+from seglog.broker.topic_changes import MAX_PARTITIONS_PER_REQUEST, Assignment, TopicChanges, TopicWish
 from seglog.broker.topic_validation import check_collisions, check_replicas, check_topic_name
 from seglog.broker.topics import Topic, Topics
 from seglog.core.error_codes import ErrorCode
@@ -49,43 +49,58 @@ class TopicApis:
         times = Counter(topic.name for topic in request.topics)
         asked = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in request.topics)
         answers: dict[str, dict[str, Any]] = {}
-        made: list[Topic] = []
-        for topic in request.topics:
+        wanted: dict[str, TopicWish] = {}
+        async for topic in in_turns(request.topics):
             try:
                 if times[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
                 if asked > MAX_PARTITIONS_PER_REQUEST:
                     message = "Excessively large number of partitions per request."
                     raise ApiError(ErrorCode.POLICY_VIOLATION, message)
-                answers[topic.name] = await self._create(topic, made, validate_only=request.validate_only)
+                wanted[topic.name] = self._checked(topic)
+                answers[topic.name] = {}  # in the order of the request
             except SeglogError as error:
                 answers[topic.name] = {"name": topic.name, "configs": (), **failure(error)}
-        await self._changes.settled(made, deadline - loop.time())
+        made: dict[str, Topic] = {}
+        if not request.validate_only:
+            for name, outcome in zip(wanted, await self._changes.create_all(list(wanted.values())), strict=True):
+                if isinstance(outcome, Topic):
+                    made[name] = outcome
+                else:
+                    answers[name] = {"name": name, "configs": (), **failure(_in_kafkas_words(name, outcome))}
+        await self._describe(wanted, made, answers)
+        await self._changes.settled(list(made.values()), deadline - loop.time())
         return {"topics": list(answers.values())}
 
-    async def _create(self, wanted: Message, made: list[Topic], *, validate_only: bool) -> dict[str, Any]:
+    def _checked(self, wanted: Message) -> TopicWish:
+        """`ApiError` if the topic cannot be created."""
         name = wanted.name
         if name in self._topics.by_name:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_topic_name(name)
         check_collisions(name, self._topics)
         assignment = self._assignment(wanted)
-        overrides = check_topic_config({config.name: config.value for config in wanted.configs})
-        topic_id: UUID | None = None
-        if not validate_only:
-            try:
-                topic = await self._changes.create(name, assignment, overrides)
-            except TopicExistsError as error:
-                raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
-            made.append(topic)
-            topic_id = topic.topic_id
-        return {
-            "name": name,
-            "topic_id": topic_id,
-            "num_partitions": len(assignment),
-            "replication_factor": max(len(assignment[0]), 1),
-            "configs": describe_topic(overrides, self._configuration, None),
-        }
+        given = {config.name: config.value for config in wanted.configs}
+        return TopicWish(name, assignment, check_topic_config(given) if given else {})
+
+    async def _describe(
+        self, wanted: Mapping[str, TopicWish], made: Mapping[str, Topic], answers: dict[str, dict[str, Any]]
+    ) -> None:
+        """Describe the topics that were created, or could be, in the answers that are empty."""
+        known: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+        async for one in in_turns(list(wanted.values())):
+            if answers[one.name]:
+                continue
+            config = tuple(sorted(one.config.items()))
+            if config not in known:
+                known[config] = describe_topic(one.config, self._configuration, None)
+            answers[one.name] = {
+                "name": one.name,
+                "topic_id": made[one.name].topic_id if one.name in made else None,
+                "num_partitions": len(one.assignment),
+                "replication_factor": max(len(one.assignment[0]), 1),
+                "configs": known[config],
+            }
 
     def _assignment(self, wanted: Message) -> Assignment:
         """The brokers of a new topic's replicas."""
@@ -153,21 +168,27 @@ class TopicApis:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout / 1000
         times = Counter(topic.name for topic in request.topics)
-        grown: list[Topic] = []
+        wanted: list[tuple[Topic, Assignment]] = []
         results: dict[str, dict[str, Any]] = {}
         async for topic in in_turns(request.topics):
             results[topic.name] = {"name": topic.name}
             try:
                 if times[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
-                await self._grow(topic, validate_only=request.validate_only)
-                grown.append(self._topics.by_name[topic.name])
+                wanted.append(self._growth(topic))
             except SeglogError as error:
                 results[topic.name].update(failure(error))
+        if not request.validate_only:
+            errors = await self._changes.grow_all(wanted)
+            for one, failed in zip(wanted, errors, strict=True):
+                if failed is not None:
+                    results[one[0].name].update(failure(failed))
+        grown = [there for one in wanted if (there := self._topics.by_name.get(one[0].name)) is not None]
         await self._changes.settled(grown, deadline - loop.time())
         return {"results": list(results.values())}
 
-    async def _grow(self, wanted: Message, *, validate_only: bool) -> None:
+    def _growth(self, wanted: Message) -> tuple[Topic, Assignment]:
+        """The topic, and the brokers of its new partitions. `ApiError` if it cannot have them."""
         topic = self._topics.by_name.get(wanted.name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -185,9 +206,7 @@ class TopicApis:
                 "assignment(s) were specified."
             )
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        assignment = self._more(topic, count, wanted.assignments)
-        if not validate_only:
-            await self._changes.add_partitions(topic, assignment)
+        return topic, self._more(topic, count, wanted.assignments)
 
     def _more(self, topic: Topic, count: int, assignments: Sequence[Message] | None) -> Assignment:
         """The brokers of the new partitions, which have as many replicas as the first partition."""
@@ -209,6 +228,7 @@ class TopicApis:
         names = Counter(topic.name for topic in request.topics if topic.name is not None)
         ids = Counter(topic.topic_id for topic in request.topics if topic.topic_id)
         answers: dict[tuple[str | None, UUID | None], dict[str, Any]] = {}
+        chosen: dict[Topic, tuple[str | None, UUID | None]] = {}
         async for wanted in in_turns(request.topics):
             key = (wanted.name, wanted.topic_id)
             answers[key] = {"name": wanted.name, "topic_id": wanted.topic_id}
@@ -221,21 +241,32 @@ class TopicApis:
                 if names[wanted.name] > 1 or ids[wanted.topic_id] > 1:
                     message = _DUPLICATE if wanted.name is not None else "Duplicate topic id."
                     raise ApiError(ErrorCode.INVALID_REQUEST, message)
-                topic = self._to_delete(wanted, context)
+                topic = self._to_delete(wanted, context, chosen)
                 answers[key] = {"name": topic.name, "topic_id": topic.topic_id}
-                await self._changes.delete(topic, deadline - loop.time())
+                chosen[topic] = key
             except SeglogError as error:
                 answers[key].update(failure(error))
+        errors = await self._changes.delete_all(list(chosen), deadline - loop.time())
+        for key, failed in zip(chosen.values(), errors, strict=True):
+            if failed is not None:
+                answers[key].update(failure(failed))
         return {"responses": list(answers.values())}
 
-    def _to_delete(self, wanted: Message, context: RequestContext) -> Topic:
+    def _to_delete(self, wanted: Message, context: RequestContext, chosen: Container[Topic]) -> Topic:
+        """The topic, unless the request names it twice: by its name and by its id."""
         if not self._configuration.current.delete_topic_enable:
             # Versions before KIP-322 have no code of its own for this.
             code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
             raise ApiError(code, "Topic deletion is disabled.")
         topic = self._topics.find(wanted.topic_id or wanted.name)
-        if topic is None:
+        if topic is None or topic in chosen:
             if wanted.name is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, NO_SUCH_ID)
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
         return topic
+
+
+def _in_kafkas_words(name: str, error: SeglogError) -> SeglogError:
+    if isinstance(error, TopicExistsError):
+        return ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    return error
