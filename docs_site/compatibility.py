@@ -25,7 +25,7 @@ _SUBJECTS: Final = {
     "cluster": "dying brokers",
 }
 """Of the clients' tests, as `tests/clients/results.py` names them."""
-_PLACES: Final = {"one": "one broker", "three": "three brokers", "kafka": "Kafka 4.3"}
+_PLACES: Final = {"one": "one broker", "three": "three brokers", "kafka": "Kafka"}
 """Of the products' tests, as `tests/ecosystem/places.py` names them."""
 
 
@@ -36,7 +36,7 @@ def compatibility(root: Path) -> str:
         "",
         "`python -m docs_site --write` writes this page from `protocol/apis.py`, `docs_site/kips.toml`, and the",
         "results of tests with third-party clients (`docs_site/clients.json`) and products",
-        "(`docs_site/ecosystem.json`). The peer is Kafka 4.3.",
+        "(`docs_site/ecosystem.json`). The peer is Kafka 4.4.",
         "",
         "## APIs",
         "",

@@ -64,7 +64,7 @@ def config() -> str:
     lines = [
         "# Configuration keys",
         "",
-        "Names, ranges and defaults are Kafka 4.3's; keys that begin with `seglog.` are seglog's own. An unknown key",
+        "Names, ranges and defaults are Kafka 4.4's; keys that begin with `seglog.` are seglog's own. An unknown key",
         "is an error that names the nearest known one.",
         "",
         "## Topics",

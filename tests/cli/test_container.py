@@ -76,7 +76,7 @@ TESTCONTAINERS = {
                 "KAFKA_HEAP_OPTS": "-Xmx1g",
                 "KAFKA_JMX_HOSTNAME": "h",
                 "KAFKA_LOG4J_ROOT_LOGLEVEL": "INFO",
-                "KAFKA_VERSION": "4.3.0",
+                "KAFKA_VERSION": "4.4.0",
                 "KAFKA_CLUSTER_ID": "c",
             },
             {"log.dir": "/m"},

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.ecosystem.artefacts import npm_modules
-from tests.kafka.jars import CURRENT, PREVIOUS, KafkaVersion, cache_dir, class_path, made_once
+from tests.kafka.jars import BEFORE, CURRENT, PREVIOUS, cache_dir, class_path, made_once
 
 __all__ = ["CLIENTS", "OTHERS", "Client", "command", "franz_tests", "package_of", "version_of"]
 
@@ -77,6 +77,7 @@ CLIENTS: Final[dict[str, Client]] = {
         cannot=frozenset({"delete_group", "delete_records"}),
     ),
     f"java-{CURRENT}": Client("java", (CURRENT,), cooperative=True, server_side=True),
+    f"java-{BEFORE}": Client("java", (BEFORE,), cooperative=True, server_side=True),
     f"java-{PREVIOUS}": Client("java", (PREVIOUS,), cooperative=True, server_side=True),
 }
 
@@ -118,7 +119,7 @@ def version_of(client: Client) -> str:
 def command(client: Client, bootstrap: str) -> tuple[list[str], dict[str, str]]:
     """The command that starts the client's program in the repository's root, and its environment."""
     if client.is_java:
-        version: KafkaVersion = CURRENT if client.pins == (CURRENT,) else PREVIOUS
+        (version,) = (version for version in (CURRENT, BEFORE, PREVIOUS) if client.pins == (version,))
         path = class_path(version, with_ours=True)
         return ["java", *_JVM, "-cp", path, "ClientDriver", bootstrap], dict(os.environ)
     if client.driver == "kafkajs":

@@ -37,7 +37,7 @@ def _app(place: Place, path: Path, guarantee: str, *topology: str) -> Iterator[J
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_streams_counts_every_word(place: Place, guarantee: str, tmp_path: Path, report: Report) -> None:
-    report.of("Kafka Streams", "4.3.0", f"word count, {guarantee}")
+    report.of("Kafka Streams", "4.4.0", f"word count, {guarantee}")
     place.create("lines", "counts")
     fill(place.bootstrap, "lines", ((None, line) for line in _LINES[:_HALF]))
     with Tail(place.bootstrap, "counts") as tail:
@@ -68,7 +68,7 @@ def _last(records: list[TailRecord]) -> Counter[str]:
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_streams_joins_every_order(place: Place, guarantee: str, tmp_path: Path, report: Report) -> None:
-    report.of("Kafka Streams", "4.3.0", f"join with a table, {guarantee}")
+    report.of("Kafka Streams", "4.4.0", f"join with a table, {guarantee}")
     place.create("orders", "joined")
     place.create("users", compacted=True)
     fill(place.bootstrap, "users", ((f"u{number}", f"user {number}") for number in range(100)))

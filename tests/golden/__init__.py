@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 ARCHIVES = Path(__file__).parent
-TRANSACTIONS = "kafka-4.3.0-transactions"
+TRANSACTIONS = "kafka-4.4.0-transactions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def expected_records(
 
 
 def dump_text(root: Path, partition: str, file: str, *, deep: bool = False) -> str:
-    """The output of DumpLogSegments 4.3.0 for `partition/file`, run in `log_dir(root)` with that relative path.
+    """The output of DumpLogSegments 4.4.0 for `partition/file`, run in `log_dir(root)` with that relative path.
 
     `deep`, for `.log` only, is the run with `--deep-iteration --print-data-log` and the internal topic's decoder.
     """

@@ -1,4 +1,4 @@
-"""Makes the golden directories with real Kafka: `python -m tests.golden.make [4.3.0] [2.8.2] [transactions]` from the
+"""Makes the golden directories with real Kafka: `python -m tests.golden.make [4.4.0] [2.8.2] [transactions]` from the
 root.
 
 Takes about a minute. Records are the same on every run; cluster and topic ids, LogAppendTime, markers' timestamps, and

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests import golden
-from tests.kafka.jars import CURRENT, OLD, KafkaVersion
+from tests.kafka.jars import BEFORE, CURRENT, OLD, KafkaVersion
 
 
-@pytest.mark.parametrize("version", [CURRENT, OLD])
+@pytest.mark.parametrize("version", [CURRENT, BEFORE, OLD])
 def test_every_data_file_has_a_dump_without_complaint(tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     for directory in golden.directories(root):
@@ -23,7 +23,7 @@ def test_every_data_file_has_a_dump_without_complaint(tmp_path: Path, version: K
                 assert golden.dump_text(root, directory, path.name, deep=True)
 
 
-@pytest.mark.parametrize("version", [CURRENT, OLD])
+@pytest.mark.parametrize("version", [CURRENT, BEFORE, OLD])
 def test_every_partition_of_every_topic_has_its_records_in_order(tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     names = {f"{topic.name}-{n}" for topic in golden.topics(root).values() for n in range(topic.partitions)}

@@ -61,7 +61,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
-    """Kafka 4.3.0, running; leave it running and use topics of your own."""
+    """Kafka 4.4.0, running; leave it running and use topics of your own."""
     with lasting(tmp_path_factory.mktemp("kafka")) as node:
         yield node
 
@@ -128,7 +128,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def own_kafka(tmp_path: Path) -> Iterator[KafkaNode]:
-    """Kafka 4.3.0 for one test that stops, kills or restarts it."""
+    """Kafka 4.4.0 for one test that stops, kills or restarts it."""
     with KafkaNode(tmp_path / "kafka") as node:
         yield node
 

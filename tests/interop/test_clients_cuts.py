@@ -10,12 +10,13 @@ from tests.clients.process import ClientProcess, told
 from tests.clients.proxy import CuttingProxy
 from tests.clients.servers import Kind, Server
 from tests.clients.versions import CLIENTS
+from tests.kafka.jars import CURRENT
 
 _RECORDS = 3000
 _PARTITIONS = 3
 _CUTS = 20
 _EVERYTHING = pytest.mark.everything
-_TELLING = ("confluent", "aiokafka", "java-4.3.0")
+_TELLING = ("confluent", "aiokafka", f"java-{CURRENT}")
 _KINDS: list[object] = [
     *(pytest.param("ours", name, 1, marks=() if name in _TELLING else _EVERYTHING) for name in CLIENTS),
     *(pytest.param(kind, name, 2, marks=_EVERYTHING) for kind in ("ours", "kafka") for name in CLIENTS),

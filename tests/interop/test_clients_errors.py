@@ -11,6 +11,7 @@ from tests.clients.choosing import NEW_AND_OLD, names
 from tests.clients.process import ClientProcess, encoded, told
 from tests.clients.servers import Kind, Server
 from tests.clients.versions import CLIENTS
+from tests.kafka.jars import CURRENT
 
 _OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OffsetOutOfRangeError", "OffsetOutOfRangeException"}
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "MessageSizeTooLargeError", "RecordTooLargeException"}
@@ -20,7 +21,7 @@ _NO_TOPIC = {
     "TimeoutException",
 }  # fmt: skip
 _RATE = 400
-_TELLING = [("ours", "confluent"), ("ours", "java-4.3.0")]
+_TELLING = [("ours", "confluent"), ("ours", f"java-{CURRENT}")]
 
 
 @pytest.mark.parametrize("name", names(*NEW_AND_OLD))

@@ -177,7 +177,7 @@ def test_commits_while_a_group_is_rebalanced(group: Callable[[str], Group], name
     wait_for([first, second], lambda: all_.committed() == dict.fromkeys("0123", 1), "commits of all that there is")
 
 
-@pytest.mark.parametrize("name", names("java-4.3.0"))
+@pytest.mark.parametrize("name", names(f"java-{CURRENT}"))
 def test_a_commit_of_a_member_that_is_out(group: Callable[[str], Group], name: str) -> None:
     all_ = group(name)
     all_.produce(0, 3)

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, of 4.3 and of 3.9, against our broker."""
+"""Kafka's own command line tools, of 4.4 and of 3.9, against our broker."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ def test_kafkas_tools(server: Server, version: KafkaVersion, topic_name: str, tm
     steps.add("offsets then", "get-offsets", *topic, "--time", "earliest")
     steps.add("log dirs", "log-dirs", "--describe", "--topic-list", topic_name)
     steps.add("versions", "broker-api-versions")
+    steps.add("quorum", "metadata-quorum", "describe", "--status")
+    steps.add("members", "metadata-quorum", "describe", "--replication")
+    steps.add("unregister", "cluster", "unregister", "--id", "77")
     props = ("--producer-props", f"bootstrap.servers={server.bootstrap}", "acks=all")
     perf = ("--num-records", "2000", "--record-size", "100", "--throughput", "-1")
     steps.add("perf produce", "producer-perf-test", *topic, *perf, *props)
@@ -55,7 +58,7 @@ def test_kafkas_tools(server: Server, version: KafkaVersion, topic_name: str, tm
     steps.add("delete", "topics", "--delete", *topic)
     steps.add("delete again", "topics", "--delete", *topic)
     ran = steps.run()
-    refused = ("create again", "alter wrong", "delete again")
+    refused = ("create again", "alter wrong", "delete again", "unregister")
     wrong = {name: one for name, one in ran.items() if (one.code == 0) == (name in refused)}
     assert not wrong
     _check_topics(ran, topic_name)
@@ -66,7 +69,7 @@ def test_kafkas_tools(server: Server, version: KafkaVersion, topic_name: str, tm
 def _check_topics(ran: dict[str, Ran], topic: str) -> None:
     assert f"Created topic {topic}." in ran["create"].out
     assert f"Topic '{topic}' already exists" in ran["create again"].out + ran["create again"].err
-    # 4.3 says before that an option is deprecated.
+    # 4.3 and later say before that an option is deprecated.
     assert ran["consume"].lines[-3:] == [
         f"Partition:0\tOffset:{offset}\t{key}\t{offset + 1}" for offset, key in enumerate("abc")
     ]
@@ -109,6 +112,10 @@ def _check_the_rest(ran: dict[str, Ran], topic: str, server: Server) -> None:
     assert Path(log_dir["logDir"]).resolve() == server.log_dir.resolve()
     assert {one["partition"] for one in log_dir["partitions"]} == {f"{topic}-0", f"{topic}-1"}
     assert only(ran["versions"].lines, "Produce(0): 0 to ")
+    quorum = {key: value.strip() for key, _, value in (line.partition(":") for line in ran["quorum"].lines)}
+    assert (quorum["LeaderId"], quorum["MaxFollowerLag"], quorum["CurrentObservers"]) == ("1", "0", "[]")
+    assert only(ran["members"].lines, "Leader").split()[0] == "1"
+    assert "BrokerIdNotRegisteredException" in ran["unregister"].err
     assert "2000 records sent" in ran["perf produce"].out
     assert int(float(ran["perf consume"].lines[-1].split(", ")[4])) >= 2000
 

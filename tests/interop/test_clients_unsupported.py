@@ -19,9 +19,8 @@ TOOLS = {
         "The node does not support DESCRIBE_DELEGATION_TOKEN",
     ),
     "features": (["upgrade", "--feature", "share.version=1"], "does not support this feature."),
-    "metadata-quorum": (["describe", "--status"], "The node does not support DESCRIBE_QUORUM"),
     "share-groups": (["--describe", "--group", "g"], "The version of API is not supported"),
-    "streams-groups": (["--describe", "--group", "g"], "The node does not support STREAMS_GROUP_DESCRIBE"),
+    "streams-groups": (["--describe", "--group", "g"], "The version of API is not supported"),
     "transactions": (["list"], "TransactionalId"),
     "configs": (
         ["--alter", "--add-config", "producer_byte_rate=1", "--entity-type", "clients", "--entity-name", "c"],

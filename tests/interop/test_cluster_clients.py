@@ -16,13 +16,14 @@ from tests.clients.choosing import names
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.process import ClientProcess
 from tests.clients.versions import CLIENTS
+from tests.kafka.jars import CURRENT
 from tests.kit.waiting import wait_until
 
 _PARTITIONS = 3
 _SESSION_MS = 12_000
 _RATE = 40
 _EVERYTHING = pytest.mark.everything
-_TOGETHER = ("aiokafka", "java-4.3.0", "kafka-python")
+_TOGETHER = ("aiokafka", f"java-{CURRENT}", "kafka-python")
 """`tests.cluster_run` has confluent-kafka all the time."""
 
 

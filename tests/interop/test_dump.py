@@ -1,4 +1,4 @@
-"""`seglog dump` against the real DumpLogSegments 4.3.0 on random files, most of them damaged: the same stdout.
+"""`seglog dump` against the real DumpLogSegments 4.4.0 on random files, most of them damaged: the same stdout.
 
 Where Kafka's tool ends with an exception, ours ends at the same character, with one line on stderr and exit code 1.
 """

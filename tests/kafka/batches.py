@@ -1,4 +1,4 @@
-"""Kafka 4.3.0's own record classes as functions: read batches of any format, build them. About 1 s of JVM a call."""
+"""Kafka 4.4.0's own record classes as functions: read batches of any format, build them. About 1 s of JVM a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three nodes of Kafka 4.3.0 in one cluster (KRaft, each of them broker and controller), on loopback."""
+"""Three nodes of Kafka 4.4.0 in one cluster (KRaft, each of them broker and controller), on loopback."""
 
 from __future__ import annotations
 

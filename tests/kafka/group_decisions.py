@@ -1,4 +1,4 @@
-"""The pure decisions of Kafka 4.3.0's group coordinator: assignors, metadata hashes, patterns. One JVM for a list."""
+"""The pure decisions of Kafka 4.4.0's group coordinator: assignors, metadata hashes, patterns. One JVM for a list."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 __all__ = [
+    "BEFORE",
     "CURRENT",
     "OLD",
     "PREVIOUS",
@@ -30,10 +31,12 @@ __all__ = [
     "made_once",
 ]
 
-KafkaVersion = Literal["4.3.0", "3.9.1", "2.8.2"]
+KafkaVersion = Literal["4.4.0", "4.3.0", "3.9.1", "2.8.2"]
 
-CURRENT: KafkaVersion = "4.3.0"
+CURRENT: KafkaVersion = "4.4.0"
 """The version whose bytes are ours to match."""
+BEFORE: KafkaVersion = "4.3.0"
+"""The version before it: its directories, clients and tools are tried as well."""
 PREVIOUS: KafkaVersion = "3.9.1"
 """The last version before 4.0: its clients and tools are those that most people have."""
 OLD: KafkaVersion = "2.8.2"
@@ -63,15 +66,15 @@ def kafka_libs(version: KafkaVersion) -> Path:
 
 
 def java_classes() -> Path:
-    """Our Java sources compiled against Kafka 4.3.0 (about 2 s, again only when a source changes)."""
+    """Our Java sources compiled against the current Kafka (about 2 s, again only when a source changes)."""
     sources = sorted(_JAVA.glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     return made_once(cache_dir() / f"kafka-{CURRENT}" / f"classes-{digest}", lambda target: _compile(sources, target))
 
 
 def class_path(version: KafkaVersion, *, with_ours: bool = False) -> str:
-    """The class path for `java -cp`; `with_ours` puts our classes first. They are compiled against 4.3.0; those that
-    use only its public client run with 3.9.1 as well."""
+    """The class path for `java -cp`; `with_ours` puts our classes first. They are compiled against 4.4.0; those that
+    use only its public client run with 3.9.1 and 4.3.0 as well."""
     libs = f"{kafka_libs(version)}/*"
     return f"{java_classes()}{os.pathsep}{libs}" if with_ours else libs
 

@@ -1,4 +1,4 @@
-"""A one-node Kafka 4.3.0 (KRaft) for a test, on loopback, with its data in a directory of the test's."""
+"""A one-node Kafka 4.4.0 (KRaft) for a test, on loopback, with its data in a directory of the test's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka 4.3.0's own log and cleaner over a directory, without a broker: the oracle for every file in a partition.
+"""Kafka 4.4.0's own log and cleaner over a directory, without a broker: the oracle for every file in a partition.
 
 The clock is an argument, nothing runs in the background, and closing is what a broker's clean stop does (flush,
 producer snapshot, indexes trimmed). The same steps therefore give the same bytes, and ours can be compared with `==`.
@@ -85,7 +85,7 @@ def append_batches(
     A step is the bytes of one append (one or more v2 batches, as they come from the wire) or one of this module's
     commands. `config` has a topic's own keys; small segments by `internal.segment.bytes`. `clean=False` opens as after
     a crash: everything from `recovery_point` is recovered. `transaction_version` is the cluster's feature: at 2, as in
-    a new 4.3 cluster, a marker's producer epoch must be above its transaction's; 0 also takes the same epoch. Returns
+    a new 4.4 cluster, a marker's producer epoch must be above its transaction's; 0 also takes the same epoch. Returns
     one dict per step and the state at the end:
 
     * append: firstOffset, lastOffset, maxTimestamp, logAppendTime, lastStableOffset

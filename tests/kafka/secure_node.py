@@ -1,4 +1,4 @@
-"""A Kafka 4.3.0 with a listener for each way to secure one, and a Kafka 2.8.2 with SASL PLAIN."""
+"""A Kafka 4.4.0 with a listener for each way to secure one, and a Kafka 2.8.2 with SASL PLAIN."""
 
 from __future__ import annotations
 

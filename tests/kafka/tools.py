@@ -62,7 +62,7 @@ def dump_log_segments(version: KafkaVersion, files: Sequence[Path | str], *args:
 
 
 def dump_many(jobs: Mapping[Path, Sequence[str]], *, cwd: Path) -> None:
-    """DumpLogSegments 4.3.0 once for each `{output file: arguments}`, all in one JVM."""
+    """DumpLogSegments 4.4.0 once for each `{output file: arguments}`, all in one JVM."""
     for out in jobs:
         out.parent.mkdir(parents=True, exist_ok=True)
     body = [{"out": str(out.absolute()), "args": list(args)} for out, args in jobs.items()]

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The log directory of the golden set, written by Kafka 4.3.0."""
-    return golden.unpack(tmp_path_factory.mktemp("golden"), "4.3.0")
+    """The log directory of the golden set, written by Kafka 4.4.0."""
+    return golden.unpack(tmp_path_factory.mktemp("golden"), "4.4.0")
 
 
 def load(spark: SparkSession, path: Path | str, options: Mapping[str, str] | None = None) -> DataFrame:
@@ -43,7 +43,7 @@ def _pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...
     return None if headers is None else tuple((header.key, header.value) for header in headers)
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+@pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
 def test_reads_kafkas_logs_as_its_consumer_does(spark: SparkSession, tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     expected: list[ConsumedRecord] = []

@@ -19,7 +19,7 @@ import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 
-/** The operations of an {@code admin} job, by Kafka's Java admin client: only what 3.9 and 4.3 both have. */
+/** The operations of an {@code admin} job, by Kafka's Java admin client: only what all of 3.9, 4.3 and 4.4 have. */
 final class AdminCalls implements AutoCloseable {
     private final Admin admin;
 

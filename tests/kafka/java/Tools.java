@@ -6,11 +6,11 @@ import java.io.File;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import org.apache.kafka.common.utils.Exit;
 
 /**
  * Kafka's command line tools one after the other in one JVM, because each start of one costs a second.
@@ -59,10 +59,7 @@ public final class Tools {
 
     public static void main(String[] args) throws Exception {
         PrintStream stdout = System.out;
-        Exit.setExitProcedure((code, message) -> {
-            ended = ended == null ? code : ended;
-            throw new Ended(message);
-        });
+        catchExits();
         Switched out = new Switched();
         Switched err = new Switched();
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
@@ -81,6 +78,22 @@ public final class Tools {
         stdout.flush();
         // What the tools would still do at the end of their own process is of no use here.
         Runtime.getRuntime().halt(0);
+    }
+
+    /** Kafka 4.4 moved its {@code Exit} into a package of internals, and older tools run here too. */
+    private static void catchExits() throws ReflectiveOperationException {
+        Class<?> exit;
+        try {
+            exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        } catch (ClassNotFoundException before44) {
+            exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        }
+        Class<?> procedure = Class.forName(exit.getName() + "$Procedure");
+        Object caught = Proxy.newProxyInstance(Tools.class.getClassLoader(), new Class<?>[] {procedure}, (self, method, args) -> {
+            ended = ended == null ? (Integer) args[0] : ended;
+            throw new Ended((String) args[1]);
+        });
+        exit.getMethod("setExitProcedure", procedure).invoke(null, caught);
     }
 
     private static int run(JsonNode step) throws ReflectiveOperationException {

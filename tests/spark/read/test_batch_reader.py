@@ -34,7 +34,7 @@ RECORDS = [
 ]
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+@pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
 def test_each_partition_that_kafka_wrote(tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     for name in golden.partitions(root):
@@ -197,7 +197,7 @@ def test_filters_keys_with_any_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["rolled", "rolled-by-time", "codec-none", "append-time", "compacted"])
 def test_times_are_looked_up_as_a_broker_does(tmp_path: Path, name: str) -> None:
     """Against a look at every record that Kafka's consumer read."""
-    root = golden.unpack(tmp_path, "4.3.0")
+    root = golden.unpack(tmp_path, "4.4.0")
     records = golden.expected_records(root, f"{name}-0")
     stamps = sorted(record.timestamp for record in records)
     options = {"path": str(golden.log_dir(root)), "subscribe": name, "columns": "offset"}

@@ -68,7 +68,7 @@ def test_up_to_the_high_watermark_of_a_directory_in_use(logs: seglog.LogDir) -> 
 
 
 def test_a_batch_that_was_decided_by_a_later_high_watermark(tmp_path: Path) -> None:
-    root = golden.unpack(tmp_path, "4.3.0")
+    root = golden.unpack(tmp_path, "4.4.0")
     (golden.log_dir(root) / "replication-offset-checkpoint").write_text("0\n1\ntxn 0 0\n")
     stream = reader(
         golden.log_dir(root), subscribe="txn", until="highWatermark", **{"kafka.isolation.level": "read_committed"}

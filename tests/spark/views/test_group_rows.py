@@ -97,7 +97,7 @@ def _order(row: Row) -> tuple[str, int]:
 
 
 def test_views_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    path = golden.log_dir(golden.unpack(tmp_path, "4.3.0"))
+    path = golden.log_dir(golden.unpack(tmp_path, "4.4.0"))
     some = {"subscribe": "rolled,txn"}
     batches = spark.read.format("seglog").options(**some).option("view", "batches").load(str(path))
     assert batches.schema == BATCHES

@@ -11,7 +11,7 @@ from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import UpTo
 from tests import golden
-from tests.kafka.jars import CURRENT, OLD, KafkaVersion
+from tests.kafka.jars import BEFORE, CURRENT, OLD, KafkaVersion
 from tests.kafka.records import ConsumedRecord, Headers
 
 Known = tuple[int, bytes | None, bytes | None, Headers]
@@ -35,7 +35,7 @@ def records(log: Log, up_to: UpTo) -> list[Known]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("version", [CURRENT, OLD])
+@pytest.mark.parametrize("version", [CURRENT, BEFORE, OLD])
 def test_a_directory_of_kafkas(tmp_path: Path, version: KafkaVersion, clean: bool) -> None:
     root = golden.unpack(tmp_path, version)
     path = golden.log_dir(root)

@@ -44,7 +44,7 @@ KINDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 # What Kafka read
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+@pytest.mark.parametrize("version", ["4.4.0", "4.3.0", "2.8.2"])
 def test_rows_are_what_kafkas_consumer_read(tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     seen = 0
@@ -72,7 +72,7 @@ def test_rows_are_what_kafkas_consumer_read(tmp_path: Path, version: KafkaVersio
 
 
 def test_a_whole_log_directory_without_internal_topics(tmp_path: Path) -> None:
-    root = golden.unpack(tmp_path, "4.3.0")
+    root = golden.unpack(tmp_path, "4.4.0")
     table = scan(golden.log_dir(root), columns=("topic", "partition", "offset")).read_all()
     expected = [
         (record.topic, record.partition, record.offset)

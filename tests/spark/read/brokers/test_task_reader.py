@@ -53,7 +53,7 @@ def through(broker: Broker | Cluster, **options: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t", "includeHeaders": "true", **options}
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+@pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
 def test_every_topic_of_a_golden_directory_has_the_rows_of_its_files(tmp_path: Path, version: KafkaVersion) -> None:
     """All codecs and formats, headers, transactions, compacted and deleted offsets."""
     directory = golden.log_dir(golden.unpack(tmp_path, version))

@@ -135,7 +135,7 @@ def test_damage_at_the_end_is_named(tmp_path: Path) -> None:
     assert str(damage.value).startswith(f"{segment.log}, position {positions[-1]}, offset -1: unknown magic -1")
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+@pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
 def test_finds_the_ends_of_kafkas_logs(tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     found = find_partitions(FS, [str(golden.log_dir(root))])

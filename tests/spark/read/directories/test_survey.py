@@ -142,7 +142,7 @@ def test_until_high_watermark_needs_a_file_that_has_it(in_use: Path) -> None:
         until(in_use, until="highWatermark")
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+@pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
 def test_read_committed_is_what_kafkas_consumer_read(tmp_path: Path, version: KafkaVersion) -> None:
     root = golden.unpack(tmp_path, version)
     found = sorted(path.parent.name for path in (root / "expected").glob("*/read_committed.jsonl"))

@@ -429,8 +429,8 @@ def test_a_mount_without_a_snapshot_of_transactions(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_kafka(tmp_path: Path) -> None:
-    """All codecs, headers, transactions, leader epochs, compacted and deleted offsets, as Kafka 4.3 wrote them."""
-    directory = golden.log_dir(golden.unpack(tmp_path, "4.3.0"))
+    """All codecs, headers, transactions, leader epochs, compacted and deleted offsets, as Kafka 4.4 wrote them."""
+    directory = golden.log_dir(golden.unpack(tmp_path, "4.4.0"))
     with Broker(copy_of=directory, settings=KEEPS) as broker:
         options = both(broker, directory)
         del options["subscribe"]

@@ -76,7 +76,7 @@ def _run(log: KeyedLog, buckets: int, memory: str) -> None:
     assert (done.records, done.split_keys, done.behind) == (len(log.newest), log.split, 0)
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+@pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
 def test_kafkas_directories_have_what_its_consumer_has_in_a_dictionary(tmp_path: Path, version: KafkaVersion) -> None:
     """Formats v0 to v2, transactions, tombstones, compacted topics."""
     root = golden.unpack(tmp_path, version)

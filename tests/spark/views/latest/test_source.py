@@ -45,7 +45,7 @@ TOPIC = {
 ISOLATIONS: Final[Sequence[Literal["read_uncommitted", "read_committed"]]] = ("read_uncommitted", "read_committed")
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+@pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
 def test_kafkas_directories_have_what_its_consumer_has_in_a_dictionary(tmp_path: Path, version: KafkaVersion) -> None:
     """Formats v0 to v2, all codecs, transactions, tombstones, compacted topics."""
     root = golden.unpack(tmp_path, version)

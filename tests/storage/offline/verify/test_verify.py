@@ -19,7 +19,7 @@ from seglog.storage.offline.verify import measure, verify
 from seglog.testing import ManualClock, MemoryFs
 from tests import golden
 from tests.cases import case
-from tests.kafka.jars import CURRENT, OLD, KafkaVersion
+from tests.kafka.jars import BEFORE, CURRENT, OLD, KafkaVersion
 from tests.storage import programs
 from tests.storage.offline.verify.verified import (
     INDEX,
@@ -37,7 +37,7 @@ from tests.storage.programs import Append, Clock, DeleteRecords, Epoch, Retain, 
 
 
 @pytest.mark.parametrize("fast", [False, True])
-@pytest.mark.parametrize("version", [CURRENT, OLD])
+@pytest.mark.parametrize("version", [CURRENT, BEFORE, OLD])
 def test_kafkas_own_directories_have_no_damage(tmp_path: Path, version: KafkaVersion, fast: bool) -> None:
     directory = golden.log_dir(golden.unpack(tmp_path, version))
     verified = look(directory, fast=fast)
@@ -52,7 +52,7 @@ def test_kafkas_own_directories_have_no_damage(tmp_path: Path, version: KafkaVer
     assert verified.records >= records
 
 
-@pytest.mark.parametrize("version", [CURRENT, OLD])
+@pytest.mark.parametrize("version", [CURRENT, BEFORE, OLD])
 def test_no_damage_in_any_single_file_of_kafkas(tmp_path: Path, version: KafkaVersion) -> None:
     directory = golden.log_dir(golden.unpack(tmp_path, version))
     files = [path for path in directory.rglob("*") if path.is_file()]
