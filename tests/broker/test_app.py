@@ -205,7 +205,7 @@ def test_aiokafka_administers_produces_and_consumes(broker: RunningNode, topic_n
     assert asyncio.run(run()) == [b"%d" % number for number in range(20)]
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_api_versions_are_written_as_kio_writes_them(version: int) -> None:
     table = [{"api_key": api.key, "min_version": api.low, "max_version": api.high} for api in APIS.values()]
     for code, rows in ((0, table), (42, [])):
@@ -225,6 +225,36 @@ def test_api_versions_are_written_as_kio_writes_them(version: int) -> None:
                 ],
             }
             assert written == write_response(ApiKey.API_VERSIONS, version, answer)
+
+
+@pytest.mark.parametrize(
+    ("knows_cluster", "node_from_ours", "code"),
+    [
+        ("no", None, 0),
+        ("yes", 0, 0),
+        ("yes", 1, 129),
+        ("other", 0, 129),
+        ("empty", 0, 129),
+        ("no", 0, 42),
+        ("yes", None, 42),
+    ],
+)
+def test_a_client_that_means_another_broker_looks_for_the_cluster_again(
+    broker: RunningNode, knows_cluster: str, node_from_ours: int | None, code: int
+) -> None:
+    """The codes are those of Kafka 4.4 (KIP-1242)."""
+    with Wire(broker.bootstrap) as wire:
+        cluster = wire.ask(ApiKey.DESCRIBE_CLUSTER)
+        ids = {"no": None, "yes": cluster.cluster_id, "other": "x", "empty": ""}
+        answer = wire.ask(
+            ApiKey.API_VERSIONS,
+            5,
+            client_software_name="x",
+            client_software_version="1",
+            cluster_id=ids[knows_cluster],
+            node_id=-1 if node_from_ours is None else cluster.brokers[0].broker_id + node_from_ours,
+        )
+        assert (answer.error_code, bool(answer.api_keys)) == (code, not code)
 
 
 def test_a_version_of_api_versions_that_is_not_known_is_answered_in_version_0(broker: RunningNode) -> None:

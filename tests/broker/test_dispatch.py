@@ -15,11 +15,12 @@ from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
-from seglog.broker.requests import Answer, RequestContext
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.core.errors import InvalidRequestError
 from seglog.core.ground import THREADS, Ground
 from seglog.net.connection import ClientConnection
 from seglog.net.request_memory import RequestMemory
+from seglog.protocol.api_versions import Features
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.storage.directory.log_dir import LogDir
@@ -45,9 +46,9 @@ def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, cap
         topics = LoneTopics(directory)
         offload = Offload(THREADS)
         sessions = FetchSessionCache(1, now=lambda: 0.0, rng=random.Random(1))
-        dispatch = Dispatch(
-            Produce(topics), Fetch(topics, sessions, offload, max_bytes=1), {ApiKey.HEARTBEAT: handler}, offload
-        )
+        fetch = Fetch(topics, sessions, offload, max_bytes=1)
+        handlers: dict[int, ApiHandler] = {ApiKey.HEARTBEAT: handler}
+        dispatch = Dispatch(Produce(topics), fetch, handlers, offload, Features, ("c", 1))
 
         def unreachable(_connection: ClientConnection, _frame: memoryview, /) -> None:
             raise AssertionError("frames are handed over by this test")

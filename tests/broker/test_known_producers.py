@@ -27,7 +27,7 @@ def test_a_new_directory_begins_with_0(start: Callable[..., RunningNode]) -> Non
 
 
 def test_a_directory_of_kafka_goes_on_after_the_last_block_of_its_ids(tmp_path: Path) -> None:
-    log_dir = golden.log_dir(golden.unpack(tmp_path, "4.3.0"))
+    log_dir = golden.log_dir(golden.unpack(tmp_path, "4.4.0"))
     with LogDir.open(log_dir) as opened:
         known = {one for log in opened.logs.values() for one in log.producers.entries}
         assert first_free_block(opened) == BLOCK * (max(known) // BLOCK + 1)

@@ -1,4 +1,4 @@
-"""Refusals as a client sees them, in Produce and in the sessions of Fetch: with Kafka 4.3's codes and messages.
+"""Refusals as a client sees them, in Produce and in the sessions of Fetch: with Kafka 4.4's codes and messages.
 
 `tests/interop/test_sequences.py` holds the same, and all else, against a real Kafka.
 """

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -325,6 +326,32 @@ def test_offsets_of_a_transaction_are_pending_until_its_marker(
     while committed(stable=True)[1] == UNSTABLE:
         pass
     assert committed(stable=True) == (7, 0)
+
+
+def test_offsets_of_a_transaction_by_topic_id(wire: Wire, topic: str, group: str) -> None:
+    """Version 6 of TxnOffsetCommit (KIP-1319); the codes are those of Kafka 4.4."""
+    wire.ask(ApiKey.FIND_COORDINATOR, key_type=0, coordinator_keys=[group])
+    producer = TransactionalProducer(wire, group, 2)
+    topic_id = wire.ask(ApiKey.METADATA, topics=[{"name": topic}]).topics[0].topic_id
+
+    def commit(topic_id: UUID | None, partition: int = 0, **more: object) -> list[int]:
+        place = {"partition_index": partition, "committed_offset": 7, "committed_metadata": ""}
+        answer = wire.ask(
+            ApiKey.TXN_OFFSET_COMMIT,
+            6,
+            **producer.named,
+            **{"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", **more},
+            topics=[{"topic_id": topic_id, "partitions": [place]}],
+        )
+        assert answer.topics[0].topic_id == topic_id
+        return [one.error_code for one in answer.topics[0].partitions]
+
+    assert commit(topic_id) == [0]
+    assert commit(topic_id, 99) == [3]
+    assert commit(UUID(int=77)) == commit(None) == [100]
+    assert commit(topic_id, group_id=f"no-{group}", generation_id_or_member_epoch=4) == [69]
+    assert commit(topic_id, member_id="x", generation_id_or_member_epoch=4) == [25]
+    assert producer.end().error_code == 0
 
 
 # Administrators

@@ -1,4 +1,4 @@
-"""Kafka 4.3.0's definitions of its clients' keys: name, type, default, valid values.
+"""Kafka 4.4.0's definitions of its clients' keys: name, type, default, valid values.
 
 Printed from ``ConsumerConfig.configDef()`` and ``ProducerConfig.configDef()`` of its jars; keys of both are in the
 first table. Defaults that are classes are left out.

@@ -81,7 +81,7 @@ SHARE_OR_STREAMS = {*range(9, 16), *range(17, 24)}
 
 @pytest.fixture(scope="module")
 def kafkas_records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    root = golden.unpack(tmp_path_factory.mktemp("golden"), "4.3.0")
+    root = golden.unpack(tmp_path_factory.mktemp("golden"), "4.4.0")
     with LogDir.open(golden.log_dir(root)) as opened:
         return list(opened.log(*TopicPartition("__consumer_offsets", 0)).read(0, 1 << 20).records())
 

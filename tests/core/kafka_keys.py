@@ -1,4 +1,4 @@
-"""Kafka 4.3.0's definitions of its own keys: name, type, default, valid values.
+"""Kafka 4.4.0's definitions of its own keys: name, type, default, valid values.
 
 Printed from ``LogConfig.configKeys()`` and ``AbstractKafkaConfig.CONFIG_DEF`` of its jars; of a broker's keys, those
 that concern log directories.

@@ -84,7 +84,7 @@ transaction.state.log.segment.bytes | INT | 104857600 | [1,...]
 transactional.id.expiration.ms | INT | 604800000 | [1,...]
 """
 )
-"""Printed from ``AbstractKafkaConfig.CONFIG_DEF`` of Kafka 4.3.0: name, type, default, valid values."""
+"""Printed from ``AbstractKafkaConfig.CONFIG_DEF`` of Kafka 4.4.0: name, type, default, valid values."""
 
 OURS = {
     "cluster.store": ("string", ""),  # of our own
@@ -140,7 +140,7 @@ max.connections.per.ip.overrides message.max.bytes min.insync.replicas num.io.th
 num.recovery.threads.per.data.dir num.replica.fetchers producer.id.expiration.ms
 transaction.partition.verification.enable unclean.leader.election.enable
 """
-"""Of ``DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS`` of Kafka 4.3.0, without remote storage, quotas and security. None of
+"""Of ``DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS`` of Kafka 4.4.0, without remote storage, quotas and security. None of
 the keys of classic groups and of their offsets."""
 
 

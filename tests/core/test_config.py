@@ -1,4 +1,4 @@
-"""The tables of keys against Kafka 4.3's own, and what is refused with which words."""
+"""The tables of keys against Kafka 4.4's own, and what is refused with which words."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_key_is_documented_and_every_attribute_is_a_key() -> None:
             assert getattr(config, row.attribute) == row.default, row.name
 
 
-# What Kafka 4.3's LogConfig.validate says to the same properties
+# What Kafka 4.4's LogConfig.validate says to the same properties
 ACCEPTED = [
     ("cleanup.policy", "", frozenset()),
     ("cleanup.policy", " ", frozenset()),

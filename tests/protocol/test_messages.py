@@ -14,6 +14,7 @@ from kio.serial import entity_reader, entity_writer
 
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.message_reader import read_message
 from seglog.protocol.message_writer import write_message
 from seglog.protocol.messages import read_request, write_response
 from seglog.protocol.schema import FieldSpec, fields_of, request_class, response_class
@@ -96,6 +97,27 @@ def test_a_request_is_read_as_it_was_written(key: int, version: int) -> None:
             with pytest.raises(InvalidRequestError):
                 read_request(key, version, data[:end])
         assert plain(read_request(key, version, data + b"\1\0\0")) == read
+
+
+def _shortest(message: Any, depth: int) -> dict[str, Any]:
+    """Contents with the fewest bytes that still have elements in the arrays of the first ``depth`` levels."""
+    return {spec.name: _shortest_field(spec, depth) for spec in fields_of(message) if spec.tag is None}
+
+
+def _shortest_field(spec: FieldSpec, depth: int) -> Any:
+    if spec.is_nullable and not spec.is_array:
+        return None
+    one = {"string": "", "bytes": b"", "records": b"", "uuid": None}.get(spec.kind, 0)
+    value = one if spec.nested is None else _shortest(spec.nested, depth - spec.is_array)
+    return (value,) * (9 if depth > 0 else 0) if spec.is_array else value
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_the_shortest_elements_of_arrays_are_read(key: int, version: int) -> None:
+    for message in (request_class(key, version), response_class(key, version)):
+        for depth in range(4):
+            data = write_message(message, _shortest(message, depth))
+            read_message(message, message, data, 0)
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)

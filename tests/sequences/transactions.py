@@ -14,13 +14,15 @@ from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
 from tests.kit.waiting import SECONDS
 from tests.sequences.batches import START_MS
-from tests.sequences.both import CLOSED, Both, Ref, Side, brief
+from tests.sequences.both import CLOSED, UNKNOWN_ID, Both, Ref, Side, brief
 from tests.sequences.internal_topics import records_of
 
 UNFINISHED: Final = frozenset({14, 15, 16, 19, 51})
 """Codes on which a client tries again: loading, no coordinator yet, the last transaction is being completed."""
 TIMEOUT_MS: Final = 600_000
 WRONG_ID: Final = 987_654_321
+_BY_ID: Final = 6
+"""The first version of TxnOffsetCommit that names topics by their ids."""
 
 
 class Producer:
@@ -53,6 +55,9 @@ class Transactions:
         for producer in self.producers:
             self.settle(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=[producer.id])
         self.settle(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[self.group])
+        for side in both.sides:
+            for topic in side.wire().ask(ApiKey.METADATA, topics=[{"name": name} for name in topics]).topics:
+                side.learn(Ref(topic.name), topic.topic_id)
 
     def settle(self, key: ApiKey, version: int, **contents: Any) -> tuple[Any, Any]:
         """The last answers of both, each asked until it has no code on which clients try again."""
@@ -197,7 +202,7 @@ class Transactions:
         self.settle(ApiKey.ADD_OFFSETS_TO_TXN, self.rng.randrange(5), **self._named(producer), group_id=self.group)
 
     def commit_offsets(self, producer: Producer) -> None:
-        version = self.rng.randrange(6)
+        version = self.rng.randrange(7)
         partition: dict[str, Any] = {
             "partition_index": self.rng.randrange(2),
             "committed_offset": self.rng.randrange(100),
@@ -208,14 +213,18 @@ class Transactions:
         member: dict[str, Any] = {}
         if version >= 3:
             generation = self.rng.choice((-1, -1, -1, 3))
-            member = {"generation_id": generation, "member_id": "", "group_instance_id": None}
+            name = "generation_id" if version < _BY_ID else "generation_id_or_member_epoch"
+            member = {name: generation, "member_id": "", "group_instance_id": None}
+        topic: dict[str, Any] = {"name": self.topics[0]}
+        if version >= _BY_ID:
+            topic = {"topic_id": self.rng.choice([Ref(self.topics[0])] * 4 + [UNKNOWN_ID, None])}
         self.settle(
             ApiKey.TXN_OFFSET_COMMIT,
             version,
             **self._named(producer),
             **member,
             group_id=self.group,
-            topics=[{"name": self.topics[0], "partitions": [partition]}],
+            topics=[{**topic, "partitions": [partition]}],
         )
 
     def describe(self, producer: Producer) -> None:

@@ -99,6 +99,13 @@ _NEVER_IDLE_MS: Final = 1 << 40
 _FOR_LOGS: Final = 4096
 """File descriptors that connections leave to logs, or a quarter of all."""
 _LAST_NOTE_SECONDS: Final = 1.0
+_RARE: Final = (
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UNREGISTER_BROKER,
+)
 
 
 class Node:
@@ -499,6 +506,7 @@ class Node:
         handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
         handlers.update(self._rare_handlers())
         most, peers = config.fetch_max_bytes, self.peers
+        broker = self.identity.cluster_id, self.identity.node_id
         if counted is not None:
             return counted.dispatch(
                 topics,
@@ -510,11 +518,12 @@ class Node:
                 verifier=self._verifier,
                 max_producers=config.seglog_max_producers,
                 features=self._features,
+                broker=broker,
             )
         hints = None if peers is None else peers.hints
         fetch = Fetch(topics, sessions, offload, max_bytes=most, peers=peers)
         produce = Produce(topics, hints, self._verifier, max_producers=config.seglog_max_producers)
-        return Dispatch(produce, fetch, handlers, offload, self._features)
+        return Dispatch(produce, fetch, handlers, offload, self._features, broker)
 
     def _features(self) -> Features:
         """For ApiVersions."""
@@ -545,17 +554,18 @@ class Node:
                 if not made:
                     from seglog.broker.apis.elections import ElectionApis
                     from seglog.broker.apis.partition_states import PartitionStates
+                    from seglog.broker.apis.quorum import QuorumApis
                     from seglog.broker.apis.reassignments import ReassignmentApis
 
                     states = PartitionStates(self.store, self.view)
                     made.update(ElectionApis(states, self.topics).handlers())
                     made.update(ReassignmentApis(states, self.topics, self.identity).handlers())
+                    made.update(QuorumApis(self.view, self.identity, self._ground.clock).handlers())
                 return made[key](request, context)
 
             return handle
 
-        keys = (ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS)
-        return {key: handler(key) for key in keys}
+        return {key: handler(key) for key in _RARE}
 
     # Listeners
 

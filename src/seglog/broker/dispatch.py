@@ -20,7 +20,7 @@ from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 from seglog.net.connection import ClientConnection, Reply
 from seglog.net.pending_replies import PendingReply
-from seglog.protocol.api_versions import Features, read_api_versions, write_api_versions
+from seglog.protocol.api_versions import ApiVersionsRequest, Features, read_api_versions, write_api_versions
 from seglog.protocol.apis import APIS, ApiKey, name_of
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.framing import RequestHeader, frame_response, read_header
@@ -59,7 +59,8 @@ def frame_limits(socket_request_max_bytes: int) -> Callable[[memoryview], int]:
 
 class Dispatch:
     """Answers frames: Produce, Fetch and ApiVersions by hand, all other APIs through their handlers. ``features``
-    returns those that the broker supports and the cluster has finalized."""
+    returns those that the broker supports and the cluster has finalized. ``broker`` is the id of the cluster, and that
+    of the node in it."""
 
     def __init__(
         self,
@@ -67,9 +68,11 @@ class Dispatch:
         fetch: Fetch,
         handlers: Mapping[int, ApiHandler],
         offload: Offload,
-        features: Callable[[], Features] = Features,
+        features: Callable[[], Features],
+        broker: tuple[str, int],
     ) -> None:
         self._features = features
+        self._broker = broker
         self._produce = produce
         self._fetch = fetch
         self._handlers = handlers
@@ -98,7 +101,7 @@ class Dispatch:
         if not api.served <= version <= api.high:
             return _unsupported(header)
         if key == _API_VERSIONS:
-            return _framed_body(header, api_versions(version, frame, body, self._features()))
+            return _framed_body(header, api_versions(version, frame, body, self._features(), self._broker))
         context = _new(RequestContext, (key, version, client_id or "", connection.peer, connection.listener, proof))
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)
@@ -237,11 +240,23 @@ _SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 """A client name or version that KIP-511 allows."""
 
 
-def api_versions(version: int, frame: memoryview, body: int, features: Features) -> bytes:
-    software = read_api_versions(version, frame, body)
-    if software is not None and not all(_SOFTWARE.fullmatch(text) for text in software):
-        return write_api_versions(version, ErrorCode.INVALID_REQUEST, with_apis=False)
+def api_versions(version: int, frame: memoryview, body: int, features: Features, broker: tuple[str, int]) -> bytes:
+    request = read_api_versions(version, frame, body)
+    error = _why_not(request, broker)
+    if error is not ErrorCode.NONE:
+        return write_api_versions(version, error, with_apis=False)
     return write_api_versions(version, features=features)
+
+
+def _why_not(request: ApiVersionsRequest, broker: tuple[str, int]) -> ErrorCode:
+    """A client that means another broker looks for the cluster again, from its first addresses (KIP-1242)."""
+    if request.software is not None and not all(_SOFTWARE.fullmatch(text) for text in request.software):
+        return ErrorCode.INVALID_REQUEST
+    if (request.cluster_id is None) != (request.node_id == -1):
+        return ErrorCode.INVALID_REQUEST
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != broker:
+        return ErrorCode.REBOOTSTRAP_REQUIRED
+    return ErrorCode.NONE
 
 
 def unknown_version() -> bytes:

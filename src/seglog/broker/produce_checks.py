@@ -1,6 +1,6 @@
 """Checks of a Produce request before the log sees it, and the answer to a batch that a log refuses.
 
-Rules of Kafka 4.3's ``KafkaApis.handleProduceRequest`` and ``ProduceRequest.validateRecords``: from version 3 on, the
+Rules of Kafka 4.4's ``KafkaApis.handleProduceRequest`` and ``ProduceRequest.validateRecords``: from version 3 on, the
 first that is served, a partition gets one batch of magic 2. Bytes that are not even that spoil the whole request, and
 so does a batch of a transaction without a transactional id.
 """

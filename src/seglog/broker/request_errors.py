@@ -45,6 +45,7 @@ class RequestErrors:
         verifier: TransactionVerifier | None = None,
         max_producers: int,
         features: Callable[[], Features],
+        broker: tuple[str, int],
     ) -> Dispatch:
         """A `Dispatch` that counts the errors of its responses."""
         return Dispatch(
@@ -59,6 +60,7 @@ class RequestErrors:
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
             offload,
             features,
+            broker,
         )
 
 

@@ -1,6 +1,6 @@
 """The configuration of our client, under the names of Kafka's consumer and producer.
 
-Names, defaults and ranges are Kafka 4.3's (``CommonClientConfigs.java``, ``ConsumerConfig.java``,
+Names, defaults and ranges are Kafka 4.4's (``CommonClientConfigs.java``, ``ConsumerConfig.java``,
 ``ProducerConfig.java``). The documentation is generated from the fields of `ClientConfig` and `SecurityConfig`.
 """
 

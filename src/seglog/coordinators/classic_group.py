@@ -1,6 +1,6 @@
 """A classic group as a state machine: events in; answers, records and deadlines out. Pure.
 
-The rules are Kafka 4.3's (``ClassicGroup.java``, ``GroupMetadataManager.java``). Each event returns a `GroupResult`:
+The rules are Kafka 4.4's (``ClassicGroup.java``, ``GroupMetadataManager.java``). Each event returns a `GroupResult`:
 the answers to send now, the records to append, and what waits until these are written. Deadlines are part of the state
 and on the monotonic clock: at `ClassicGroup.earliest` the driver calls `ClassicGroup.fire` until it returns None.
 `seglog.coordinators.group_state` has the states, `seglog.coordinators.group_membership` the requests of members; this

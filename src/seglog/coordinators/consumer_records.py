@@ -1,4 +1,4 @@
-"""Records of consumer groups (KIP-848) in ``__consumer_offsets``: bytes as Kafka 4.3 writes them.
+"""Records of consumer groups (KIP-848) in ``__consumer_offsets``: bytes as Kafka 4.4 writes them.
 
 A key begins with its type (int16); strings have their length before them as int16. A value begins with version 0
 (int16) and is flexible: lengths are varints and one too large, and each struct ends in tagged fields.
@@ -329,7 +329,7 @@ def decode_key(kind: int, reader: WireReader) -> ConsumerKey | None:
 
 
 def decode(key: ConsumerKey, value: Buffer | None) -> ConsumerRecord:
-    """Raises `InvalidRequestError`, and `UnsupportedFormatError` for a version that Kafka 4.3 does not know. Ignores
+    """Raises `InvalidRequestError`, and `UnsupportedFormatError` for a version that Kafka 4.4 does not know. Ignores
     bytes after the last field."""
     if value is None:
         return cast("ConsumerRecord", (key, None))

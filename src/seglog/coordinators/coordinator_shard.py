@@ -48,6 +48,8 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.types import MAX_INT64, NO_PRODUCER_ID
 
 _SAYS_NOT_FOUND_FROM = 9
+_SAYS_NOT_FOUND_IN_TRANSACTIONS_FROM = 6
+"""The first versions of OffsetCommit and TxnOffsetCommit whose clients know GROUP_ID_NOT_FOUND."""
 
 
 class OffsetCommit(NamedTuple):
@@ -285,7 +287,8 @@ class CoordinatorShard:
         elif request.generation < 0:
             code = ErrorCode.NONE
         else:
-            knows_not_found = request.version >= _SAYS_NOT_FOUND_FROM and not is_transactional
+            since = _SAYS_NOT_FOUND_IN_TRANSACTIONS_FROM if is_transactional else _SAYS_NOT_FOUND_FROM
+            knows_not_found = request.version >= since
             code = ErrorCode.GROUP_ID_NOT_FOUND if knows_not_found else ErrorCode.ILLEGAL_GENERATION
         if code is not ErrorCode.NONE:
             raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")

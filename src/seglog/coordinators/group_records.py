@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets``: bytes as Kafka 4.3 writes them, of all versions that it reads.
+"""Records of ``__consumer_offsets``: bytes as Kafka 4.4 writes them, of all versions that it reads.
 
 A key begins with a version (int16) that is really its type; strings have their length before them as int16 (-1: null),
 byte fields as int32, arrays their count as int32. From version 4 on values are flexible: lengths are varints and one
@@ -15,7 +15,7 @@ value 0 to 4           protocolType string, generation int32, protocol string?, 
                        subscription bytes, assignment bytes]
 ====================== ============================================================================================
 
-4.3 writes commits in version 4, in version 1 if they have an expiry of their own, and groups in version 3. A record
+4.4 writes commits in version 4, in version 1 if they have an expiry of their own, and groups in version 3. A record
 without a value deletes what its key names. `seglog.coordinators.consumer_records` has the records of consumer groups.
 Other keys are those of share and streams groups: they are left alone.
 """
@@ -201,7 +201,7 @@ def _nullable(text: str | None) -> bytes:
 def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     """Decode a record. None if it belongs to a share or streams group.
 
-    Raises `CorruptRecordError`, and `UnsupportedFormatError` for a value version that Kafka 4.3 does not know. Ignores
+    Raises `CorruptRecordError`, and `UnsupportedFormatError` for a value version that Kafka 4.4 does not know. Ignores
     bytes after the last field, as Kafka does.
     """
     try:

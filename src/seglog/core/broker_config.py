@@ -1,6 +1,6 @@
 """Kafka's configuration of a broker, as far as seglog uses it: one table of type, range, default and meaning.
 
-Keys, defaults and ranges are those of Kafka 4.3 (``AbstractKafkaConfig``) unless the meaning says otherwise. The keys
+Keys, defaults and ranges are those of Kafka 4.4 (``AbstractKafkaConfig``) unless the meaning says otherwise. The keys
 of log directories are a broker's too: `seglog.core.config`.
 """
 

@@ -1,6 +1,6 @@
 """Kafka's configuration of topics and log directories, and the broker's names for the defaults of topics.
 
-Keys, defaults and ranges are those of Kafka 4.3 (``TopicConfig.java``, ``LogConfig.java``, ``ServerLogConfigs.java``,
+Keys, defaults and ranges are those of Kafka 4.4 (``TopicConfig.java``, ``LogConfig.java``, ``ServerLogConfigs.java``,
 ``CleanerConfig.java``, ``ServerTopicConfigSynonyms.java``); keys that begin with ``seglog.`` are ours.
 """
 

@@ -1,4 +1,4 @@
-"""Kafka's error codes (``Errors.java`` of Kafka 4.3): the only table of them.
+"""Kafka's error codes (``Errors.java`` of Kafka 4.4): the only table of them.
 
 kio has the same table, `kio.schema.errors.ErrorCode`. The storage engine does not import kio, which would cost more
 than the rest of its start. A test compares the two.
@@ -147,6 +147,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 def error_name(code: int) -> str:

@@ -21,7 +21,16 @@ _LEVELS: Final = Struct(">hh")
 _EPOCH: Final = Struct(">q")
 _LEVEL_0_SINCE: Final = 4
 """Older clients take a supported level of 0 for an error (KAFKA-17011)."""
-_Software = tuple[str, str]
+_NAMES_BROKER_SINCE: Final = 5
+
+
+class ApiVersionsRequest(NamedTuple):
+    """The client's software, and the broker that it means (KIP-1242). None and -1 in versions without these fields,
+    and if the client does not know them."""
+
+    software: tuple[str, str] | None = None
+    cluster_id: str | None = None
+    node_id: int = -1
 
 
 class Features(NamedTuple):
@@ -36,16 +45,19 @@ class Features(NamedTuple):
 NO_FEATURES: Final = Features()
 
 
-def read_api_versions(version: int, data: bytes | bytearray | memoryview, position: int) -> _Software | None:
-    """Name and version of the client's software; None in versions without these fields."""
+def read_api_versions(version: int, data: bytes | bytearray | memoryview, position: int) -> ApiVersionsRequest:
+    """Decode the body of a request."""
     if version < _FLEXIBLE:
-        return None
+        return ApiVersionsRequest()
     reader = WireReader(data, position)
     name, software_version = reader.text(), reader.text()
-    reader.skip_tags()
     if name is None or software_version is None:
         raise InvalidRequestError("a text that may not be null")
-    return name, software_version
+    cluster_id, node_id = None, -1
+    if version >= _NAMES_BROKER_SINCE:
+        cluster_id, node_id = reader.text(), reader.integer("int32")
+    reader.skip_tags()
+    return ApiVersionsRequest((name, software_version), cluster_id, node_id)
 
 
 def write_api_versions(

@@ -2,7 +2,7 @@
 
 ApiVersions, dispatch, the fuzzer and the documentation derive from it. An API that is not in it is not advertised. Some
 APIs are in it only so that the broker refuses them with an error and no client waits
-(`seglog.broker.apis.unsupported`). Versions are those of a Kafka 4.3 broker, except where a newer one requires a
+(`seglog.broker.apis.unsupported`). Versions are those of a Kafka 4.4 broker, except where a newer one requires a
 feature that seglog lacks.
 """
 
@@ -49,6 +49,7 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
@@ -62,9 +63,11 @@ class ApiKey(IntEnum):
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -75,10 +78,15 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
     STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 _NEVER_FLEXIBLE: Final = 1 << 15
@@ -127,7 +135,7 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
         Api(ApiKey.LIST_GROUPS, 0, 5, 3),
         Api(ApiKey.SASL_HANDSHAKE, 0, 1, _NEVER_FLEXIBLE),
-        Api(ApiKey.API_VERSIONS, 0, 4, 3),
+        Api(ApiKey.API_VERSIONS, 0, 5, 3),
         Api(ApiKey.CREATE_TOPICS, 2, 7, 5),
         Api(ApiKey.DELETE_TOPICS, 1, 6, 4),
         Api(ApiKey.DELETE_RECORDS, 0, 2, 2),
@@ -137,20 +145,23 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3),
         Api(ApiKey.END_TXN, 0, 5, 3),
         Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1),
-        Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3),
+        Api(ApiKey.TXN_OFFSET_COMMIT, 0, 6, 3),
         Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
         Api(ApiKey.ALTER_CONFIGS, 0, 2, 2),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
         Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2),
-        Api(ApiKey.DELETE_GROUPS, 0, 2, 2),
+        Api(ApiKey.DELETE_GROUPS, 0, 3, 2),
         Api(ApiKey.ELECT_LEADERS, 0, 2, 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
         Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0),
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0),
         Api(ApiKey.OFFSET_DELETE, 0, 0, _NEVER_FLEXIBLE),
+        Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0),
         Api(ApiKey.UPDATE_FEATURES, 0, 2, 0),
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
         Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
+        Api(ApiKey.UNREGISTER_BROKER, 0, 0, 0),
         Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
         Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
@@ -170,9 +181,14 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0),
         Api(ApiKey.SHARE_FETCH, 1, 2, 0),
         Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0),
-        Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0, 0),
+        Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0),
+        Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0),
+        Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 1, 0),
+        Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 1, 0),
         Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
         Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
         Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
+        Api(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, 0, 0, 0),
+        Api(ApiKey.UNREGISTER_CONTROLLER, 0, 0, 0),
     )
 }

@@ -187,7 +187,7 @@ def _one(spec: FieldSpec, newer: FieldSpec | None, *, flexible: bool) -> _Read:
     kind = spec.kind
     if spec.nested is not None:
         nested = _reader(spec.nested, (newer and newer.nested) or spec.nested)
-        if spec.is_nullable and not spec.is_array:
+        if _may_be_null(spec):
             return lambda request: nested(request) if request.integer("int8") >= 0 else None
         return nested
     if kind == "bool":
@@ -226,15 +226,22 @@ def _text(spec: FieldSpec, *, flexible: bool) -> _Read:
     return read
 
 
+def _may_be_null(spec: FieldSpec) -> bool:
+    """Whether the field is a struct of which one byte may say that it is null."""
+    return spec.nested is not None and spec.is_nullable and not spec.is_array
+
+
 def _smallest(spec: FieldSpec, *, flexible: bool) -> int:
     """The fewest bytes of one array element."""
     if spec.nested is not None:
-        fields = sum(
-            (1 if flexible else 4) if inner.is_array else _smallest(inner, flexible=flexible)
-            for inner in fields_of(spec.nested)
-            if inner.tag is None
-        )
-        return fields + (1 if flexible else 0)
+        fields = [inner for inner in fields_of(spec.nested) if inner.tag is None]
+        return sum(_smallest_field(inner, flexible=flexible) for inner in fields) + (1 if flexible else 0)
     if spec.kind in ("string", "bytes", "records"):
         return 1 if flexible else 2 if spec.kind == "string" else 4
     return _FIXED[spec.kind]
+
+
+def _smallest_field(spec: FieldSpec, *, flexible: bool) -> int:
+    if spec.is_array:
+        return 1 if flexible else 4
+    return 1 if _may_be_null(spec) else _smallest(spec, flexible=flexible)

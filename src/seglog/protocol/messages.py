@@ -62,12 +62,17 @@ def _add_partitions_to_txn(request: Message, _: int) -> None:
     )
 
 
+def _txn_offset_commit(request: Message, _: int) -> None:
+    request.generation_id_or_member_epoch = getattr(request, "generation_id", -1)
+
+
 _REQUESTS: Final[Mapping[int, tuple[int, Callable[[Message, int], None]]]] = {
     ApiKey.METADATA: (1, _metadata),
     ApiKey.OFFSET_FETCH: (8, _offset_fetch),
     ApiKey.FIND_COORDINATOR: (4, _find_coordinator),
     ApiKey.ADD_PARTITIONS_TO_TXN: (4, _add_partitions_to_txn),
     ApiKey.LEAVE_GROUP: (3, _leave_group),
+    ApiKey.TXN_OFFSET_COMMIT: (6, _txn_offset_commit),
     ApiKey.DELETE_TOPICS: (6, _delete_topics),
 }
 """By API: the first version with the new shape, and the function that converts older ones."""

@@ -1,10 +1,12 @@
-"""The fields of a message in one version, in the order of the wire, from kio's classes."""
+"""The fields of a message in one version, in the order of the wire, from kio's classes and our own."""
 
 from __future__ import annotations
 
 import dataclasses
 from functools import cache
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
+
+from seglog.protocol.newer_messages import newer_request, newer_response
 
 MISSING: Final = dataclasses.MISSING
 
@@ -25,14 +27,14 @@ class FieldSpec(NamedTuple):
 def request_class(key: int, version: int) -> Any:
     from kio.index import load_request_schema  # here and not above: a server is up sooner
 
-    return load_request_schema(key, version)
+    return newer_request(key, version) or load_request_schema(key, version)
 
 
 @cache
 def response_class(key: int, version: int) -> Any:
     from kio.index import load_response_schema
 
-    return load_response_schema(key, version)
+    return newer_response(key, version) or load_response_schema(key, version)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The messages in Kafka 4.3's internal topics, as facts: id, name, highest version, and the fields in their order.
+"""The messages in Kafka 4.4's internal topics, as facts: id, name, highest version, and the fields in their order.
 
 One message a line, continued by indented lines; the notation is that of `seglog.records.kafka_messages`::
 
@@ -67,7 +67,8 @@ GROUP_VALUES: Final = """\
   topicName string]
 16 ConsumerGroupRegularExpressionValue 0 ~0: topics string[], version int64, timestamp int64
 17 StreamsGroupMetadataValue 0 ~0: epoch int32, metadataHash int64, validatedTopologyEpoch int32 @0=-1,
-  lastAssignmentConfigs [LastAssignmentConfig: key string, value string]? @1
+  lastAssignmentConfigs [LastAssignmentConfig: key string, value string]? @1, storedDescriptionTopologyEpoch int32
+  @2=-1, failedDescriptionTopologyEpoch int32 @3=-1
 19 StreamsGroupMemberMetadataValue 0 ~0: instanceId string?, rackId string?, clientId string, clientHost string,
   rebalanceTimeoutMs int32, topologyEpoch int32, processId string, userEndpoint {Endpoint: host string, port
   uint16}?, clientTags [KeyValue: key string, value string]

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from seglog.cluster.model import Member, PartitionState, VersionedState
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
@@ -176,6 +178,39 @@ def test_directories_are_described_one_by_one(tmp_path: Path) -> None:
             more.health.failed(OSError("the disk is broken"))
             desk.lost += [more.path, "/never/opened"]
             assert await described() == [("1", 0, [0]), ("more", 56, []), ("opened", 56, [])]
+
+    run(tmp_path, work)
+
+
+def test_a_replica_stays_in_its_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The codes are Kafka's (AlterReplicaLogDirs), except for 42: Kafka would move the replica."""
+
+    async def work(desk: Desk) -> None:
+        with LogDir.open(tmp_path / "more", hw_follows_end=False) as more:
+            desk.directories.append(more)
+            await desk.create("t", partitions=3, factor=2)
+            host(desk, 0)
+            first = desk.directories[0].path
+
+            async def move(path: str, *numbers: int, topic: str = "t", version: int = 2) -> list[tuple[int, int]]:
+                asked = [{"path": path, "topics": [{"name": topic, "partitions": list(numbers)}]}]
+                answer = await desk.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, version, dirs=asked)
+                return [(one.partition_index, one.error_code) for topic in answer.results for one in topic.partitions]
+
+            assert await move(first, 0) == await move(first, 0, version=1) == [(0, 0)]
+            assert await move(first, 1, 9) == [(1, 9), (9, 3)]
+            assert await move(first, 0, topic="u") == [(0, 3)]
+            assert await move("/nowhere", 0, 9) == [(0, 57), (9, 57)]
+            assert await move("relative", 0) == [(0, 57)]
+            caplog.set_level("INFO")
+            assert await move(more.path, 0) == [(0, 42)]
+            assert "t-0 stays where it is" in caplog.text
+            twice = [{"path": path, "topics": [{"name": "t", "partitions": [0]}]} for path in (more.path, first)]
+            (topic,) = (await desk.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, dirs=twice)).results
+            assert [one.error_code for one in topic.partitions] == [0]
+            more.health.failed(OSError("the disk is broken"))
+            desk.lost.append("/lost")
+            assert await move(more.path, 0) == await move("/lost", 0) == [(0, 56)]
 
     run(tmp_path, work)
 

@@ -1,5 +1,5 @@
 """Topics of a cluster: any broker makes them, grows them, configures and deletes them, and all see it. Answers are
-Kafka's; those of three nodes of Kafka 4.3 are in `KAFKAS`."""
+Kafka's; those of three nodes of Kafka 4.4 are in `KAFKAS`."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_resources_are_listed(wire: Wire, topic: str) -> None:
 
 
 def test_the_cleaner_s_configuration_changes_by_kafka_s_rules(start: Callable[..., RunningNode]) -> None:
-    """Each answer as Kafka 4.3.0 gave it to the same changes in this order."""
+    """Each answer as Kafka 4.4.0 gave it to the same changes in this order."""
     running = start()
     with Wire(running.bootstrap) as wire:
         asked = [

@@ -1,5 +1,5 @@
 """Leaders and replicas of a cluster on request: ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments.
-What is asked and answered here is what three nodes of Kafka 4.3 answer, but where it says otherwise."""
+What is asked and answered here is what three nodes of Kafka 4.4 answer, but where it says otherwise."""
 
 from __future__ import annotations
 
@@ -289,5 +289,51 @@ def test_an_offline_replica_is_not_in_time(tmp_path: Path) -> None:
         assert desk.topics.why_not("t", 0) == 56
         assert desk.topics.why_not("t", 1) == 3
         assert (await desk.metadata("t")).partitions[0].offline_replicas == (1,)
+
+    run(tmp_path, work)
+
+
+# UnregisterBroker
+
+
+async def unregister(desk: Desk, node: int) -> tuple[int, str | None]:
+    answer = await desk.ask(ApiKey.UNREGISTER_BROKER, broker_id=node)
+    return answer.error_code, answer.error_message
+
+
+def test_a_stopped_broker_is_removed(tmp_path: Path) -> None:
+    """All its replicas move. Kafka's partitions keep theirs; the code and message of 9 are Kafka's."""
+
+    async def work(desk: Desk) -> None:
+        await desk.create("t", partitions=4, factor=2)
+        await desk.put("t", 0, led(1, (1, 3), 1))
+        await desk.put("t", 1, led(2, (3, 2), 2))
+        await desk.put("t", 2, led(1, (1, 2), 1, 2))
+        await desk.put("t", 3, led(1, (1, 2, 3), 1, 2, removing=(3,)))
+        assert await unregister(desk, 3) == (42, "Broker 3 is running: stop it first.")
+        assert await unregister(desk, 9) == (102, "Broker ID 9 is not currently registered")
+        await desk.dies(3)
+        assert await unregister(desk, 3) == (0, "")
+        assert await moving(desk) == [(0, (1, 2, 3), (2,), (3,)), (1, (2, 1, 3), (1,), (3,)), (3, (1, 2, 3), (), (3,))]
+        assert await unregister(desk, 3) == (0, "")  # begun is begun
+        await desk.put("t", 0, led(1, (1, 2), 1, 2))
+        await desk.put("t", 1, led(2, (2, 1), 1, 2))
+        await desk.put("t", 3, led(1, (1, 2), 1, 2))
+        assert await unregister(desk, 3) == (102, "Broker ID 3 is not currently registered")
+
+    run(tmp_path, work)
+
+
+def test_a_broker_is_not_removed_while_too_few_would_remain(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.create("t")
+        await desk.put("t", 0, led(1, (1, 2, 3), 1, 2))
+        await desk.dies(3)
+        why = (
+            "t-0 has 3 replicas, but only 2 brokers would remain without broker 3: "
+            "add a broker first, or give the topic fewer replicas"
+        )
+        assert await unregister(desk, 3) == (38, why)
+        assert await moving(desk) == []
 
     run(tmp_path, work)

@@ -1,4 +1,4 @@
-"""Features of Kafka that seglog lacks: the answers are those of a Kafka 4.3 in which they are off (measured there)."""
+"""Features of Kafka that seglog lacks: the answers are those of a Kafka 4.4 in which they are off (measured there)."""
 
 from __future__ import annotations
 
@@ -64,6 +64,16 @@ CASES: list[tuple[ApiKey, dict[str, object], Any, list[int]]] = [
     (ApiKey.SHARE_FETCH, GROUP_OF, whole, [35]),
     (ApiKey.SHARE_ACKNOWLEDGE, GROUP_OF, whole, [35]),
     (ApiKey.STREAMS_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
+    (ApiKey.STREAMS_GROUP_DESCRIBE, {"group_ids": ["g"]}, lambda a: [one.error_code for one in a.groups], [35]),
+    (
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
+        {**GROUP_OF, "topology_description": {"subtopologies": [], "global_stores": []}},
+        whole,
+        [35],
+    ),
+    (ApiKey.ADD_RAFT_VOTER, {"voter_id": 4, "listeners": []}, whole, [35]),
+    (ApiKey.REMOVE_RAFT_VOTER, {"voter_id": 4}, whole, [35]),
+    (ApiKey.UNREGISTER_CONTROLLER, {"controller_id": 4}, whole, [35]),
     (
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         {"groups": [{"group_id": "g"}]},

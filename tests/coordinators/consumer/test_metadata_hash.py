@@ -1,4 +1,4 @@
-"""Hashes that Kafka 4.3 computed; tests/interop/test_group_decisions.py compares random ones."""
+"""Hashes that Kafka 4.4 computed; tests/interop/test_group_decisions.py compares random ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of transactions against those of a Kafka 4.3, and round trips of all others."""
+"""Records of transactions against those of a Kafka 4.4, and round trips of all others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRANSACTIONS = st.builds(
 
 
 def test_encodes_all_records_of_kafka_to_the_same_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    root = golden.unpack(tmp_path_factory.mktemp("golden"), "4.3.0")
+    root = golden.unpack(tmp_path_factory.mktemp("golden"), "4.4.0")
     states: set[TransactionState] = set()
     with LogDir.open(golden.log_dir(root)) as opened:
         for record in opened.logs[TopicPartition("__transaction_state", 0)].records():

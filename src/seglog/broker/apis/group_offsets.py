@@ -23,11 +23,14 @@ from seglog.core.types import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
-_TOPIC_IDS: Final = 10
-"""The first version of OffsetCommit and OffsetFetch with topic ids."""
+_TOPIC_IDS: Final[Mapping[int, int]] = {
+    ApiKey.OFFSET_COMMIT: 10,
+    ApiKey.OFFSET_FETCH: 10,
+    ApiKey.TXN_OFFSET_COMMIT: 6,
+}
+"""By API: the first version with topic ids in place of names. OffsetDelete has names."""
+_NEVER: Final = 1 << 15
 _NO_OFFSET: Final = -1
-_BY_NAME: Final = 0
-"""A version of OffsetCommit that names topics."""
 _KNOWS_ABORTABLE: Final = 4
 _ADDS_PARTITIONS: Final = 5
 """The versions of TxnOffsetCommit of clients that know TRANSACTION_ABORTABLE, and that leave it to the broker to add
@@ -53,36 +56,38 @@ class GroupOffsetApis:
             ApiKey.TXN_OFFSET_COMMIT: self.commit_in_transaction,
         }
 
-    def _find(self, named: Message, version: int) -> Topic | None:
-        if version >= _TOPIC_IDS:
+    def _find(self, named: Message, context: RequestContext) -> Topic | None:
+        if _has_ids(context):
             return self._topics.find(named.topic_id or _ZERO)
         return self._topics.find(named.name)
 
     # OffsetCommit
 
     async def commit(self, request: Message, context: RequestContext) -> Answer:
-        version = context.version
-        return await self._commit_topics(request, version, partial(self._commit, request, version))
+        return await self._commit_topics(request, context, partial(self._commit, request, context.version))
 
     async def commit_in_transaction(self, request: Message, context: RequestContext) -> Answer:
         """TxnOffsetCommit: offsets that count when the producer's transaction is committed (KIP-98, 447)."""
         commit = partial(self._commit_in_transaction, request, context.version)
-        return await self._commit_topics(request, _BY_NAME, commit)
+        return await self._commit_topics(request, context, commit)
 
     async def _commit_topics(
-        self, request: Message, version: int, commit: Callable[[list[OffsetCommit]], Awaitable[list[ErrorCode]]]
+        self,
+        request: Message,
+        context: RequestContext,
+        commit: Callable[[list[OffsetCommit]], Awaitable[list[ErrorCode]]],
     ) -> Answer:
-        """Commit the partitions that are there; each partition has its own error. ``version`` is OffsetCommit's."""
+        """Commit the partitions that are there; each partition has its own error."""
         commits: list[OffsetCommit] = []
         answers: list[dict[str, Any]] = []
         topics = []
         for wanted in request.topics:
-            topic = self._find(wanted, version)
+            topic = self._find(wanted, context)
             partitions = []
             for partition in wanted.partitions:
                 answer = {
                     "partition_index": partition.partition_index,
-                    "error_code": _why_not(topic, partition, version),
+                    "error_code": _why_not(topic, partition, context),
                 }
                 partitions.append(answer)
                 if topic is not None and not answer["error_code"]:
@@ -101,7 +106,12 @@ class GroupOffsetApis:
             return [ErrorCode.INVALID_GROUP_ID for _ in commits]
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         wanted = OffsetCommitRequest(
-            request.group_id, request.generation_id, request.member_id, request.group_instance_id, commits, version
+            request.group_id,
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            commits,
+            version,
         )
         partition = TopicPartition(OFFSETS_TOPIC, self._coordinator.partition_of(request.group_id))
         try:
@@ -154,47 +164,48 @@ class GroupOffsetApis:
     # OffsetFetch
 
     def fetch(self, request: Message, context: RequestContext) -> Answer | Awaitable[Answer]:
-        version = context.version
         stable = bool(request.require_stable)
         if any(self._coordinator.is_in_doubt(group.group_id) for group in request.groups):
-            return self._fetch_newest(request.groups, version, require_stable=stable)
-        return {"groups": [self._fetch(group, version, require_stable=stable) for group in request.groups]}
+            return self._fetch_newest(request.groups, context, require_stable=stable)
+        return {"groups": [self._fetch(group, context, require_stable=stable) for group in request.groups]}
 
-    async def _fetch_newest(self, groups: Sequence[Message], version: int, *, require_stable: bool) -> Answer:
+    async def _fetch_newest(
+        self, groups: Sequence[Message], context: RequestContext, *, require_stable: bool
+    ) -> Answer:
         """While the metadata store is away, return no offset that another coordinator may have changed."""
 
         async def fetch(group: Message) -> dict[str, Any]:
             try:
                 await self._coordinator.newest(group.group_id)
             except CoordinatorError as error:
-                return _no_group(group, version, error)
-            return self._fetch(group, version, require_stable=require_stable)
+                return _no_group(group, context.version, error)
+            return self._fetch(group, context, require_stable=require_stable)
 
         return {"groups": await asyncio.gather(*map(fetch, groups))}
 
-    def _fetch(self, group: Message, version: int, *, require_stable: bool) -> dict[str, Any]:
+    def _fetch(self, group: Message, context: RequestContext, *, require_stable: bool) -> dict[str, Any]:
         try:
             shard = self._coordinator.shard(group.group_id)
             shard.check_fetch(group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1))
         except CoordinatorError as error:
-            return _no_group(group, version, error)
+            return _no_group(group, context.version, error)
         if group.topics is None:
             return {
                 "group_id": group.group_id,
-                "topics": self._fetch_all(group.group_id, shard, version, require_stable),
+                "topics": self._fetch_all(group.group_id, shard, context, require_stable),
             }
         return {
             "group_id": group.group_id,
             "topics": [
-                self._fetch_topic(group.group_id, shard, topic, version, require_stable) for topic in group.topics
+                self._fetch_topic(group.group_id, shard, topic, context, require_stable) for topic in group.topics
             ],
         }
 
     def _fetch_topic(
-        self, group_id: str, shard: CoordinatorShard, wanted: Message, version: int, require_stable: bool
+        self, group_id: str, shard: CoordinatorShard, wanted: Message, context: RequestContext, require_stable: bool
     ) -> dict[str, Any]:
-        topic = self._find(wanted, version)
-        if topic is None and version >= _TOPIC_IDS:
+        topic = self._find(wanted, context)
+        if topic is None and _has_ids(context):
             return _no_offsets(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
         name = wanted.name if topic is None else topic.name
         topic_id = _known_id(topic)
@@ -206,14 +217,14 @@ class GroupOffsetApis:
         }
 
     def _fetch_all(
-        self, group_id: str, shard: CoordinatorShard, version: int, require_stable: bool
+        self, group_id: str, shard: CoordinatorShard, context: RequestContext, require_stable: bool
     ) -> list[dict[str, Any]]:
         """All committed offsets. Versions that name topics by id leave out deleted topics."""
         found: dict[str, list[dict[str, Any]]] = {}
         for place in shard.places(group_id):
             name, number = place
             topic = self._topics.find(name)
-            if topic is None and version >= _TOPIC_IDS:
+            if topic is None and _has_ids(context):
                 continue
             topic_id = _known_id(topic)
             offset = shard.fetch(group_id, place, topic_id, require_stable=require_stable)
@@ -238,7 +249,7 @@ class GroupOffsetApis:
             for partition in wanted.partitions:
                 answer = {
                     "partition_index": partition.partition_index,
-                    "error_code": _why_not(topic, partition, context.version),
+                    "error_code": _why_not(topic, partition, context),
                 }
                 partitions.append(answer)
                 if not answer["error_code"]:
@@ -254,8 +265,13 @@ class GroupOffsetApis:
         return {"topics": topics}
 
 
-def _why_not(topic: Topic | None, partition: Message, version: int) -> int:
-    if topic is None and version >= _TOPIC_IDS:
+def _has_ids(context: RequestContext) -> bool:
+    """Whether the request has topic ids in place of names."""
+    return context.version >= _TOPIC_IDS.get(context.key, _NEVER)
+
+
+def _why_not(topic: Topic | None, partition: Message, context: RequestContext) -> int:
+    if topic is None and _has_ids(context):
         return int(ErrorCode.UNKNOWN_TOPIC_ID)
     if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

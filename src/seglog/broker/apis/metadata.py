@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,7 @@ from seglog.protocol.messages import Message
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.strays import size_of
 
+_log: Final = logging.getLogger("seglog.broker")
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 _LISTENERS_SINCE: Final = 6
@@ -57,6 +59,7 @@ class MetadataApis:
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
             ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
+            ApiKey.ALTER_REPLICA_LOG_DIRS: self.alter_replica_log_dirs,
         }
 
     # Metadata
@@ -257,6 +260,47 @@ class MetadataApis:
         wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
         results = [await self._log_dir(directory, wanted) for directory in self._topics.directories()]
         return {"results": results + [_failed(path) for path in self._topics.lost_directories()]}
+
+    def alter_replica_log_dirs(self, request: Message, context: RequestContext) -> Answer:
+        """A replica stays in its directory, so only its own may be named for it. Codes as in
+        ``ReplicaManager.alterReplicaLogDirs``; 42 for a move."""
+        wanted = {  # the last one counts, as in Kafka
+            (topic.name, number): directory.path
+            for directory in request.dirs
+            for topic in directory.topics
+            for number in topic.partitions
+        }
+        found: dict[str, list[dict[str, int]]] = {}
+        moves = []
+        for (name, number), path in wanted.items():
+            code = self._move_code(name, number, path)
+            found.setdefault(name, []).append({"partition_index": number, "error_code": int(code)})
+            if code is ErrorCode.INVALID_REQUEST:
+                moves.append(f"{name}-{number}")
+        if moves:
+            _log.info(
+                "AlterReplicaLogDirs of %s: %s stays where it is: seglog does not move replicas between the log "
+                "directories of a broker",
+                context.client_id,
+                moves[0] if len(moves) == 1 else f"each of {len(moves)} partitions",
+            )
+        return {"results": [{"topic_name": name, "partitions": partitions} for name, partitions in found.items()]}
+
+    def _move_code(self, name: str, number: int, path: str) -> ErrorCode:
+        if path in self._topics.lost_directories():
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        directory = next((one for one in self._topics.directories() if one.path == path), None)
+        if directory is None:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if directory.health.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if not self._topics.has(name, number):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partition = self._topics.partition(name, number)
+        if partition is None:
+            return ErrorCode.REPLICA_NOT_AVAILABLE
+        is_there = directory.logs.get(partition.topic_partition) is partition.log
+        return ErrorCode.NONE if is_there else ErrorCode.INVALID_REQUEST
 
     async def _log_dir(self, directory: LogDir, wanted: Mapping[str, Container[int]] | None) -> dict[str, Any]:
         if directory.health.failure is not None:

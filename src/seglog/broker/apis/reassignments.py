@@ -1,5 +1,6 @@
 """Reassignments of replicas (KIP-455): AlterPartitionReassignments, ListPartitionReassignments. Rules and messages are
-those of ``ReplicationControlManager.alterPartitionReassignments``."""
+those of ``ReplicationControlManager.alterPartitionReassignments``. UnregisterBroker reassigns all replicas of a broker
+that has stopped."""
 
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ from seglog.broker.topic_validation import check_replicas
 from seglog.broker.topics import Topics
 from seglog.cluster.election import cancel_reassignment, reassign, settle
 from seglog.cluster.model import PartitionState, TopicRules
+from seglog.cluster.reassignment_plan import ReplicaMove, evacuate
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
+
+Place = tuple[str, int]
 
 
 class ReassignmentApis:
@@ -31,25 +35,19 @@ class ReassignmentApis:
         return {
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter_partition_reassignments,
             ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list_partition_reassignments,
+            ApiKey.UNREGISTER_BROKER: self.unregister_broker,
         }
 
     # AlterPartitionReassignments
 
     async def alter_partition_reassignments(self, request: Message, context: RequestContext) -> Answer:
         may_change = context.version < 1 or request.allow_replication_factor_change
-        keys: dict[tuple[str, int], tuple[UUID, int]] = {}
-        wanted: dict[tuple[UUID, int], Decide] = {}
-        refused: dict[tuple[str, int], SeglogError] = {}
-        async for topic in in_turns(request.topics):
-            async for partition in in_turns(topic.partitions):
-                named = (topic.name, partition.partition_index)
-                try:
-                    keys[named] = self._key(*named)
-                    wanted[keys[named]] = self._decision(*named, partition.replicas, may_change=may_change)
-                except SeglogError as error:
-                    refused[named] = error
-        of_states = await self._states.change(wanted)
-        refused |= {named: of_states[key] for named, key in keys.items() if key in of_states}
+        targets = {
+            (topic.name, partition.partition_index): partition.replicas
+            async for topic in in_turns(request.topics)
+            async for partition in in_turns(topic.partitions)
+        }
+        refused = await self._reassign(targets, may_change=may_change)
         return {
             "allow_replication_factor_change": may_change,
             "responses": [
@@ -63,6 +61,22 @@ class ReassignmentApis:
                 async for topic in in_turns(request.topics)
             ],
         }
+
+    async def _reassign(
+        self, targets: Mapping[Place, Sequence[int] | None], *, may_change: bool
+    ) -> dict[Place, SeglogError]:
+        """Begin to move these partitions, or cancel their moves; returns the errors of those that were refused."""
+        keys: dict[Place, tuple[UUID, int]] = {}
+        wanted: dict[tuple[UUID, int], Decide] = {}
+        refused: dict[Place, SeglogError] = {}
+        async for named, target in in_turns(targets.items()):
+            try:
+                keys[named] = self._key(*named)
+                wanted[keys[named]] = self._decision(*named, target, may_change=may_change)
+            except SeglogError as error:
+                refused[named] = error
+        of_states = await self._states.change(wanted)
+        return refused | {named: of_states[key] for named, key in keys.items() if key in of_states}
 
     def _key(self, name: str, number: int) -> tuple[UUID, int]:
         topic = self._topics.by_name.get(name)
@@ -129,6 +143,38 @@ class ReassignmentApis:
             "adding_replicas": state.adding,
             "removing_replicas": state.removing,
         }
+
+    # UnregisterBroker
+
+    async def unregister_broker(self, request: Message, _: RequestContext) -> Answer:
+        """Begin to move all replicas off a broker that has stopped. Its registration ended with its session, so
+        nothing else is left of it."""
+        node = request.broker_id
+        try:
+            moves = self._evacuation(node)
+            refused = await self._reassign({move.place: move.after for move in moves}, may_change=False)
+        except SeglogError as error:
+            return failure(error)
+        for (name, number), why in refused.items():
+            return failure(ApiError(why.code, f"{name}-{number} keeps its replica on broker {node}: {why}"))
+        return {"error_code": 0, "error_message": ""}
+
+    def _evacuation(self, node: int) -> Sequence[ReplicaMove]:
+        """The moves that have not begun yet. `ApiError` for a broker that runs, and for one without any replica."""
+        if node in self._identity.registered():
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker {node} is running: stop it first.")
+        states = {
+            (topic.name, number): state
+            for topic in self._topics
+            for number in range(len(topic.partitions))
+            if (state := self._states.of(topic, number)) is not None
+        }
+        if not any(node in state.replicas for state in states.values()):
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node} is not currently registered")
+        after = {
+            place: tuple(one for one in state.replicas if one not in state.removing) for place, state in states.items()
+        }
+        return evacuate(after, self._identity.racks(), node)
 
 
 def _answer(number: int, error: SeglogError | None) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Features of Kafka that seglog does not have. Clients get an error that makes them give up at once and says why.
 
-The answers are those of a Kafka 4.3 with the feature switched off: without an authorizer, without SASL, with
-``share.version`` and ``streams.version`` 0. There are no quotas or credentials, so their lists are empty. Other APIs
-are not advertised: Kafka's clients then name the missing API.
+The answers are those of a Kafka 4.4 with the feature switched off: without an authorizer, without SASL, with
+``share.version`` and ``streams.version`` 0. There are no quotas or credentials, so their lists are empty. There is
+no quorum of controllers whose members could change. Other APIs are not advertised: Kafka's clients then name the
+missing API.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from seglog.protocol.messages import Message
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
 _NO_SASL: Final = "seglog has no SASL: set security.protocol=PLAINTEXT"
 _NO_QUOTAS: Final = "seglog has no quotas"
+_NO_STREAMS: Final = "seglog has no streams groups: set group.protocol=classic"
+_NO_QUORUM: Final = "seglog has no KRaft quorum"
 _GROUP_KINDS: Final[Mapping[ApiKey, str]] = {
     ApiKey.SHARE_GROUP_HEARTBEAT: "seglog has no share groups",
     ApiKey.SHARE_FETCH: "seglog has no share groups",
-    ApiKey.STREAMS_GROUP_HEARTBEAT: "seglog has no streams groups: set group.protocol=classic",
+    ApiKey.STREAMS_GROUP_HEARTBEAT: _NO_STREAMS,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: _NO_STREAMS,
 }
 """Requests of members of share and streams groups, and what to tell them."""
+
+_QUORUM_CHANGES: Final = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UNREGISTER_CONTROLLER)
 
 
 class UnsupportedApis:
@@ -49,6 +55,8 @@ class UnsupportedApis:
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
             **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
             ApiKey.SHARE_GROUP_DESCRIBE: _describe_groups,
+            ApiKey.STREAMS_GROUP_DESCRIBE: _describe_groups,
+            **dict.fromkeys(_QUORUM_CHANGES, lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION, _NO_QUORUM)),
             ApiKey.SHARE_ACKNOWLEDGE: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda request, _: {
                 "groups": [

@@ -1,4 +1,4 @@
-"""`seglog dump`: the contents of files, line for line as Kafka 4.3's DumpLogSegments prints them, or as JSON."""
+"""`seglog dump`: the contents of files, line for line as Kafka 4.4's DumpLogSegments prints them, or as JSON."""
 
 from __future__ import annotations
 

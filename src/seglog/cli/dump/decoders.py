@@ -1,6 +1,6 @@
 """Decoders of keys and values for `seglog dump`: text, numbers, or the messages of Kafka's internal topics as JSON.
 
-As in Kafka 4.3 (``DumpLogSegments.java``, ``CoordinatorRecordSerde.java``, ``AbstractApiMessageSerde.java``) a message
+As in Kafka 4.4 (``DumpLogSegments.java``, ``CoordinatorRecordSerde.java``, ``AbstractApiMessageSerde.java``) a message
 replaces a record that cannot be decoded, and the dump goes on.
 """
 
@@ -40,7 +40,7 @@ _ASSIGNMENT: Final = 1
 
 
 class _UnknownTypeError(Exception):
-    """Kafka 4.3 does not have this type of record."""
+    """Kafka 4.4 does not have this type of record."""
 
     def __init__(self, type_: int) -> None:
         super().__init__(type_)

@@ -1,4 +1,4 @@
-"""The text of ``.index``, ``.timeindex``, ``.txnindex`` and ``.snapshot`` files as Kafka 4.3's DumpLogSegments does.
+"""The text of ``.index``, ``.timeindex``, ``.txnindex`` and ``.snapshot`` files as Kafka 4.4's DumpLogSegments does.
 
 Entries are compared with the log beside them; mismatches go to stderr, in Kafka's words. Not all of them are damage:
 up to Kafka 3.9 an index entry stands for a whole append, and a time index entry may point into a batch.

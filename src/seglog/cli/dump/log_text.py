@@ -1,4 +1,4 @@
-"""The text of a ``.log`` file (and of a KRaft ``.checkpoint``) as Kafka 4.3's DumpLogSegments prints it.
+"""The text of a ``.log`` file (and of a KRaft ``.checkpoint``) as Kafka 4.4's DumpLogSegments prints it.
 
 The tool shows damaged data as it is: a batch with a wrong CRC is printed with ``isvalid: false``, followed by its
 records. Only bytes that cannot be read as a record end the dump, possibly in the middle of a line.

@@ -29,6 +29,8 @@ _ADD_OF_CLIENTS: Final = 3
 """Newer versions of AddPartitionsToTxn are for brokers."""
 _END_OF_VERSION_1: Final = 4
 _OFFSETS_OF_VERSION_1: Final = 4
+_OFFSETS_BY_NAME: Final = 5
+"""Newer versions of TxnOffsetCommit name topics by their ids."""
 
 
 class TransactionHandle(NamedTuple):
@@ -166,7 +168,7 @@ class Transaction:
             ApiKey.TXN_OFFSET_COMMIT,
             contents,
             codes=_offset_codes,
-            most=None if handle.implicit else _OFFSETS_OF_VERSION_1,
+            most=_OFFSETS_BY_NAME if handle.implicit else _OFFSETS_OF_VERSION_1,
         )
         self._check(_offset_codes(answer), f"TxnOffsetCommit of group {group} for {partition}")
 

@@ -1,4 +1,4 @@
-"""The server-side assignors of consumer groups, ``uniform`` and ``range`` (KIP-848), as Kafka 4.3 has them. Pure.
+"""The server-side assignors of consumer groups, ``uniform`` and ``range`` (KIP-848), as Kafka 4.4 has them. Pure.
 
 * `range` gives each member consecutive partitions of a topic, in the order of the members' instance ids, then of their
   ids. Topics with equally many partitions and the same subscribers are therefore divided alike, so that a member can
@@ -6,7 +6,7 @@
 * `uniform` gives all members equally many partitions, plus or minus one, and moves as few partitions as that takes. If
   the members subscribe to different topics, it balances the subscribers of each topic as far as the topic allows.
 
-Racks decide nothing in Kafka 4.3. Where Kafka's ``uniform`` walks a hash table, ours takes members and topics in the
+Racks decide nothing in Kafka 4.4. Where Kafka's ``uniform`` walks a hash table, ours takes members and topics in the
 order of their ids, so the same group always gets the same assignment.
 """
 

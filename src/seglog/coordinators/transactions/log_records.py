@@ -1,4 +1,4 @@
-"""Records of ``__transaction_state``: bytes as Kafka 4.3 writes them, of both versions that it reads.
+"""Records of ``__transaction_state``: bytes as Kafka 4.4 writes them, of both versions that it reads.
 
 A key begins with its type (int16), a value with its version (int16). Version 1 is flexible: lengths are varints and one
 too large, and each struct ends in tagged fields. The last state of a transactional id counts; a record without a value
@@ -100,7 +100,7 @@ def _string(text: str, *, flexible: bool) -> bytes:
 def decode(key: Buffer, value: Buffer | None) -> tuple[str, Transaction | None] | None:
     """The transactional id of a record and its state, None where that is deleted; None for a record of another type.
 
-    Raises `CorruptRecordError`, and `UnsupportedFormatError` for a value of a version that Kafka 4.3 does not know.
+    Raises `CorruptRecordError`, and `UnsupportedFormatError` for a value of a version that Kafka 4.4 does not know.
     Bytes behind the last field are passed over, as Kafka does.
     """
     try:

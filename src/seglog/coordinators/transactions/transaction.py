@@ -1,4 +1,4 @@
-"""A transactional id and the state of its transaction: pure rules, as Kafka 4.3's ``TransactionMetadata`` and
+"""A transactional id and the state of its transaction: pure rules, as Kafka 4.4's ``TransactionMetadata`` and
 ``TransactionCoordinator`` have them (KIP-98, 360, 890).
 
 A transaction is a value. Each verb returns the value that is to be written to ``__transaction_state``, or raises the

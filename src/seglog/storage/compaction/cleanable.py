@@ -1,6 +1,6 @@
 """Which part of a log may be compacted, and how dirty it is. Pure.
 
-Rules of Kafka 4.3's ``LogCleanerManager`` and ``LogToClean``.
+Rules of Kafka 4.4's ``LogCleanerManager`` and ``LogToClean``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every reason for a refusal is here, in `seglog.storage.log.batch_placement` (of one batch) and in
 `seglog.storage.log.producers`.
 
-Rules of Kafka 4.3's ``UnifiedLog.append``, ``analyzeAndValidateRecords`` and ``LogValidator``. Unlike Kafka this
+Rules of Kafka 4.4's ``UnifiedLog.append``, ``analyzeAndValidateRecords`` and ``LogValidator``. Unlike Kafka this
 decodes the records of a batch only where the topic asks for it: it is compacted, changes the codec, limits how old a
 record may be, or has ``seglog.validate.records``; and where the header's timestamps are too late or contradict each
 other. A header that hides a record's timestamp beyond ``message.timestamp.after.max.ms``, and records that cannot be

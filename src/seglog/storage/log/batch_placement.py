@@ -1,6 +1,6 @@
 """Batches as they go into the log: checked one by one, and given their offsets, epoch and times. Pure.
 
-The rules of Kafka 4.3's ``UnifiedLog.analyzeAndValidateRecords`` and ``LogValidator``; see `seglog.storage.log.admit`.
+The rules of Kafka 4.4's ``UnifiedLog.analyzeAndValidateRecords`` and ``LogValidator``; see `seglog.storage.log.admit`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One idempotent or transactional producer: what a log remembers of it, and which batch of it may come next. Pure.
 
-Rules of Kafka 4.3's ``ProducerStateEntry`` and ``ProducerAppendInfo``.
+Rules of Kafka 4.4's ``ProducerStateEntry`` and ``ProducerAppendInfo``.
 """
 
 from __future__ import annotations

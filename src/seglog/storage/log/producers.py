@@ -1,6 +1,6 @@
 """The state of a log's idempotent and transactional producers: sequences, epochs, open transactions. Pure.
 
-Rules of Kafka 4.3's ``ProducerStateManager``: a batch must continue its producer's sequence; one that was appended
+Rules of Kafka 4.4's ``ProducerStateManager``: a batch must continue its producer's sequence; one that was appended
 before is recognised among the last five; an older epoch is fenced; a transaction is open from its first batch to its
 marker. The state is a function of the log: `Producers.replay` makes it from batches, `encode_snapshot` keeps what a
 restart needs.

@@ -1,4 +1,4 @@
-"""When a segment is full, and which segments are old enough to go. Pure; rules of Kafka 4.3.
+"""When a segment is full, and which segments are old enough to go. Pure; rules of Kafka 4.4.
 
 Rolling: ``LogSegment.shouldRoll``. Deletion: ``UnifiedLog.deleteOldSegments``.
 """

@@ -1,7 +1,7 @@
 """Verifications of producers: the first batch of a transaction waits in the broker until the coordinator has said that
 the partition is in it (KIP-890). Pure.
 
-Rules of Kafka 4.3's ``VerificationStateEntry`` and ``UnifiedLog.maybeStartTransactionVerification``. A verification
+Rules of Kafka 4.4's ``VerificationStateEntry`` and ``UnifiedLog.maybeStartTransactionVerification``. A verification
 begins before the coordinator is asked, and ends with the next batch or marker of a transaction of its producer. A
 request may append only under the verification that it began or joined: if a marker came meanwhile, the coordinator's
 answer was about a transaction that is over.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """DAMAGE: bytes that no Kafka from 2.8 to 4.3 leaves behind. NOTE: legal but unusual."""
+    """DAMAGE: bytes that no Kafka from 2.8 to 4.4 leaves behind. NOTE: legal but unusual."""
 
     DAMAGE = "damage"
     NOTE = "note"
