@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from tests.kafka.jars import PREVIOUS, KafkaVersion
+from tests.kafka.jars import BEFORE, PREVIOUS, KafkaVersion
 from tests.kafka.tools import run_java
 
 _TOOLS = "org.apache.kafka.tools"
@@ -15,7 +15,7 @@ _MAINS: Final = {
     "acls": f"{_TOOLS}.AclCommand",
     "broker-api-versions": f"{_TOOLS}.BrokerApiVersionsCommand",
     "cluster": f"{_TOOLS}.ClusterTool",
-    "configs": "kafka.admin.ConfigCommand",
+    "configs": f"{_TOOLS}.ConfigCommand",
     "console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
     "console-producer": f"{_TOOLS}.ConsoleProducer",
     "console-share-consumer": f"{_TOOLS}.consumer.ConsoleShareConsumer",
@@ -35,11 +35,16 @@ _MAINS: Final = {
     "topics": f"{_TOOLS}.TopicCommand",
     "transactions": f"{_TOOLS}.TransactionsCommand",
 }
-# Where 3.9 has them elsewhere.
-_OLD_MAINS: Final = {
-    "broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
-    "cluster": "kafka.tools.ClusterTool",
-    "console-producer": "kafka.tools.ConsoleProducer",
+# Where older versions have them elsewhere.
+_MAINS_BEFORE: Final = {"configs": "kafka.admin.ConfigCommand"}
+_OLD_MAINS: Final[dict[KafkaVersion, dict[str, str]]] = {
+    BEFORE: _MAINS_BEFORE,
+    PREVIOUS: {
+        **_MAINS_BEFORE,
+        "broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
+        "cluster": "kafka.tools.ClusterTool",
+        "console-producer": "kafka.tools.ConsoleProducer",
+    },
 }
 
 
@@ -68,7 +73,7 @@ class Steps:
     def add(self, name: str, tool: str, *arguments: str, stdin: str = "", until: str = "") -> None:
         """``name`` is what `run` calls its outcome. It is run again until its output has ``until`` in it, for a minute:
         one broker has said that something is done, and the tool may ask another one, which has not heard of it yet."""
-        main = {**_MAINS, **(_OLD_MAINS if self._version == PREVIOUS else {})}[tool]
+        main = {**_MAINS, **_OLD_MAINS.get(self._version, {})}[tool]
         # This one takes its address as a client's property, in all versions.
         where = [] if tool == "producer-perf-test" else ["--bootstrap-server", self._bootstrap]
         # This one's command comes first.

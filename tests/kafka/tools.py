@@ -98,7 +98,7 @@ def topics(bootstrap: str, *args: str) -> str:
 
 def configs(bootstrap: str, *args: str) -> str:
     """kafka-configs."""
-    return run_java("kafka.admin.ConfigCommand", ["--bootstrap-server", bootstrap, *args])
+    return run_java("org.apache.kafka.tools.ConfigCommand", ["--bootstrap-server", bootstrap, *args])
 
 
 def groups(bootstrap: str, *args: str) -> str:

@@ -58,11 +58,12 @@ final class LogSession implements AutoCloseable {
         scheduler.run(alsoDelayed);
     }
 
-    /** As the broker's clean shutdown does: flush all, then close (producer snapshot, indexes trimmed). */
+    /** As the broker's clean shutdown does: trim the indexes, flush all, then close (producer snapshot). */
     @Override
     public void close() throws IOException {
         runScheduled(true);
         print(state());
+        log.prepareActiveSegmentForClose();
         log.flush(true);
         log.close();
         scheduler.pool.shutdownNow();
