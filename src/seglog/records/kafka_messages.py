@@ -33,6 +33,8 @@ _NUMBERS: Final[Mapping[str, struct.Struct]] = {
 }
 _ZERO_UUID: Final = bytes(16)
 _MAX_STRING: Final = 0x7FFF
+_MAX_TAGS: Final = 10_000
+_MAX_ELEMENTS: Final = 1_000_000
 
 
 class MessageError(Exception):
@@ -210,7 +212,7 @@ def read_message(message: Message, reader: MessageReader, version: int) -> dict[
             values[field.name] = field.default
     if is_flexible:
         tagged = {field.tag: field for field in message.fields if field.tag is not None}
-        for _ in range(reader.unsigned_varint()):
+        for _ in range(_tag_count(reader)):
             tag, size = reader.unsigned_varint(), reader.unsigned_varint()
             known = tagged.get(tag)
             if known is None:
@@ -222,6 +224,21 @@ def read_message(message: Message, reader: MessageReader, version: int) -> dict[
     return values
 
 
+def _tag_count(reader: MessageReader) -> int:
+    count = reader.unsigned_varint()
+    if count < 0:
+        raise MessageError(f"Invalid negative number of tagged fields {count}")
+    if count > reader.remaining:
+        raise MessageError(
+            f"Tried to read {count} tagged fields, but there are only {reader.remaining} bytes remaining."
+        )
+    if count > _MAX_TAGS:
+        raise MessageError(
+            f"Tried to read {count} tagged fields, which exceeds the maximum allowed count of {_MAX_TAGS}."
+        )
+    return count
+
+
 def _read_field(field: Field, reader: MessageReader, version: int, *, is_flexible: bool) -> Value:
     if field.array:
         count = reader.unsigned_varint() - 1 if is_flexible else reader.integer("int32")
@@ -231,6 +248,11 @@ def _read_field(field: Field, reader: MessageReader, version: int, *, is_flexibl
             raise MessageError(
                 f"Tried to allocate a collection of size {count}, "
                 f"but there are only {reader.remaining} bytes remaining."
+            )
+        if count > _MAX_ELEMENTS:
+            raise MessageError(
+                f"Tried to read a collection of size {count}, "
+                f"which exceeds the maximum allowed size of {_MAX_ELEMENTS}."
             )
         return [_read_one(field, reader, version, is_flexible=is_flexible) for _ in range(count)]
     if isinstance(field.type, Message) and field.nullable:

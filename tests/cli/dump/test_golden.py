@@ -11,7 +11,7 @@ import pytest
 
 from tests import golden
 from tests.cli.run import Run
-from tests.kafka.jars import BEFORE, CURRENT, OLD, KafkaVersion
+from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.kafka.records import ConsumedRecord
 
 _DECODERS: Final[Mapping[str, str]] = {
@@ -22,7 +22,7 @@ _DECODERS: Final[Mapping[str, str]] = {
 _TIME_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 
 
-@pytest.fixture(scope="module", params=[CURRENT, BEFORE, OLD])
+@pytest.fixture(scope="module", params=[CURRENT, OLD])
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     version: KafkaVersion = request.param
     return golden.unpack(tmp_path_factory.mktemp("golden"), version)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from seglog.cli.dump.lax_records import Decoder
+from seglog.coordinators.transactions.transaction import TransactionState
 from seglog.core.errors import CorruptRecordError
 from seglog.core.types import Buffer
 from seglog.core.utf8 import decode_utf8
@@ -116,6 +117,8 @@ def _coordinator(
         data = to_json(message, _read(message, value_reader, version, "value"), version)
         if message.name == "GroupMetadataValue" and data.get("protocolType") == "consumer":
             _decode_members(data["members"])
+        if message.name == "TransactionLogValue":
+            data["transactionStatus"] = _state_name(data["transactionStatus"])
         return key_text, json_text({"version": str(version), "data": data})
     except _UnknownTypeError as error:
         return f"Unknown record type {error.type} at offset {offset}, skipping.", None
@@ -158,6 +161,10 @@ def _decode_members(members: Value) -> None:
                 member[field] = to_json(message, read_message(message, reader, version), version)
             except MessageError:
                 continue
+
+
+def _state_name(state: Value) -> str:
+    return next((one.label for one in TransactionState if one == state), str(state))
 
 
 def _metadata_text(reader: MessageReader) -> str:

@@ -29,8 +29,7 @@ from seglog.storage.offline.batch_reading import read_chunks
 
 _WARM_BYTES: Final = 8192
 """The end of an index, which Kafka searches first (``AbstractIndex.java``)."""
-_TXN_ENTRY: Final = Struct(">bxqqqq")
-"""The tool reads only the first of the version's two bytes."""
+_TXN_ENTRY: Final = Struct(">hqqqq")
 _SNAPSHOT_HEADER: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 _SNAPSHOT_CRC_START: Final = 6
@@ -133,12 +132,11 @@ def dump_txn_index(fs: Fs, path: str, out: Out) -> None:
     data = read_file(fs, path)
     entries = list(_TXN_ENTRY.iter_unpack(data[: len(data) // _TXN_ENTRY.size * _TXN_ENTRY.size]))
     for slot, (version, *_) in enumerate(entries):
-        if version > 0:
+        if version:
             raise CorruptIndexError(f"unknown version {version}", position=slot * _TXN_ENTRY.size, file=path)
-    for version, producer_id, first, last, stable in entries:
+    for _, producer_id, first, last, stable in entries:
         out.line(
-            f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
-            f"lastStableOffset: {stable}"
+            f"version: 0 producerId: {producer_id} firstOffset: {first} lastOffset: {last} lastStableOffset: {stable}"
         )
 
 
