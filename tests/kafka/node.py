@@ -114,6 +114,8 @@ class KafkaNode(JavaServer):
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            # From 4.4 on a target assignment is computed beside the heartbeats, and is there at some later one.
+            "group.consumer.assignor.offload.enable": "false",
             "auto.create.topics.enable": "false",
             # Tests write records with fixed timestamps in the past: retention by time would delete them, and their
             # producers would be forgotten ten minutes after a log was made.

@@ -44,11 +44,11 @@ def test_own_values_count_and_are_brought_into_the_bounds() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({SESSION_TIMEOUT: "44999"}, "must be greater than or equal to group.consumer.min.session.timeout.ms"),
-        ({SESSION_TIMEOUT: "60001"}, "must be less than or equal to group.consumer.max.session.timeout.ms"),
-        ({HEARTBEAT_INTERVAL: "4999"}, "must be greater than or equal to group.consumer.min.heartbeat.interval.ms"),
-        ({HEARTBEAT_INTERVAL: "15001"}, "must be less than or equal to group.consumer.max.heartbeat.interval.ms"),
-        ({ASSIGNMENT_INTERVAL: "15001"}, "must be less than or equal to group.consumer.max.assignment.interval.ms"),
+        ({SESSION_TIMEOUT: "44999"}, "session.timeout.ms must be in the range 45000 to 60000 inclusive."),
+        ({SESSION_TIMEOUT: "60001"}, "session.timeout.ms must be in the range 45000 to 60000 inclusive."),
+        ({HEARTBEAT_INTERVAL: "4999"}, "heartbeat.interval.ms must be in the range 5000 to 15000 inclusive."),
+        ({HEARTBEAT_INTERVAL: "15001"}, "heartbeat.interval.ms must be in the range 5000 to 15000 inclusive."),
+        ({ASSIGNMENT_INTERVAL: "15001"}, "assignment.interval.ms must be in the range 0 to 15000 inclusive."),
     ],
 )
 def test_a_value_outside_of_the_bounds_is_refused(given: dict[str, str], why: str) -> None:
@@ -60,3 +60,12 @@ def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
     wide = BOUNDS._replace(group_consumer_max_heartbeat_interval_ms=100_000)
     with pytest.raises(InvalidConfigError, match=r"session\.timeout\.ms must be greater than consumer\.heartbeat"):
         check_group_config({HEARTBEAT_INTERVAL: "45000"}, wide)
+
+
+def test_only_given_values_are_checked() -> None:
+    """The broker's own values may be outside of its bounds, and conflict (Kafka 4.4)."""
+    odd = BOUNDS._replace(group_consumer_session_timeout_ms=1, group_consumer_heartbeat_interval_ms=2)
+    check_group_config({ASSIGNMENT_INTERVAL: "5"}, odd)
+    check_group_config({}, odd)
+    with pytest.raises(InvalidConfigError, match=r"session\.timeout\.ms must be greater than consumer\.heartbeat"):
+        check_group_config({HEARTBEAT_INTERVAL: "5000"}, odd)

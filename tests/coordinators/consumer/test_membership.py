@@ -163,6 +163,22 @@ def test_full_group_refuses_members() -> None:
     assert driver.join("a", "t").epoch == 2
 
 
+def test_static_member_is_back_in_a_full_group() -> None:
+    driver = ConsumerDriver({"t": 1}, ConsumerRules(max_size=1))
+    driver.join("a", "t", instance="i")
+    driver.leave("a", LEAVES_FOR_NOW, "i")
+    driver.join("b", "t", instance="i")
+    assert set(driver.group.members) == {"b"}
+    assert code_of(lambda: driver.join("c", "t", instance="j")) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_the_target_of_an_empty_group_delays_no_other_one(driver: ConsumerDriver) -> None:
+    """As in Kafka 4.4: its time is 0, so the next member gets its partitions at once (KIP-1263)."""
+    driver.join("a", "t")
+    driver.leave("a")
+    assert (driver.group.target.epoch, driver.group.target.timestamp) == (driver.group.epoch, 0)
+
+
 def test_unknown_group_and_member(driver: ConsumerDriver) -> None:
     assert code_of(lambda: driver.heartbeat("a", 1)) is ErrorCode.GROUP_ID_NOT_FOUND
     driver.join("a", "t")
@@ -217,6 +233,16 @@ def test_the_majority_chooses_the_assignor(driver: ConsumerDriver) -> None:
     assert driver.group.assignor(driver.group.members.values(), "uniform") == "range"
     driver.join("b", "t", assignor="uniform")
     assert driver.group.assignor(driver.group.members.values(), "range") == "uniform"  # as Kafka decides a tie
+
+
+def test_another_assignor_computes_another_target(driver: ConsumerDriver) -> None:
+    """As in Kafka 4.4: a new target needs a new epoch, and the same votes need none."""
+    driver.join("a", "t", assignor="uniform")
+    epoch = driver.group.epoch
+    driver.heartbeat("a", epoch, topics=["t"], assignor="uniform")
+    assert driver.group.epoch == epoch
+    driver.heartbeat("a", epoch, topics=["t"], assignor="range")
+    assert driver.group.epoch == epoch + 1
 
 
 def test_replayed_group_is_the_same(driver: ConsumerDriver) -> None:

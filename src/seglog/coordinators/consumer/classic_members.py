@@ -29,6 +29,7 @@ from seglog.coordinators.consumer.membership import (
 )
 from seglog.coordinators.consumer.migration import by_id, by_name, downgrade, may_downgrade
 from seglog.coordinators.consumer.regular_expressions import ExpressionChange, change_expression
+from seglog.coordinators.consumer.settings import MigrationPolicy
 from seglog.coordinators.consumer.target import MemberUpdate, Target, assign_target, compare_topics
 from seglog.coordinators.consumer_records import ClassicMemberMetadata, MemberState
 from seglog.coordinators.coordinator_error import CoordinatorError
@@ -48,7 +49,13 @@ _ID_REQUIRED_FROM = 4
 def join(decision: Decision, group: ConsumerGroup, request: JoinGroupRequest, new_id: str) -> JoinGroupResult:
     """Handle a JoinGroup. Raises `CoordinatorError`."""
     member_id = request.member_id or new_id
-    check_room(decision, group, member_id)
+    if decision.rules.migration is MigrationPolicy.DISABLED:
+        raise CoordinatorError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"Cannot join the consumer group {group.group_id} with the classic protocol because the group migration is "
+            "disabled.",
+        )
+    check_room(decision, group, member_id, request.instance_id)
     _check_protocols(group, request, member_id)
     if not request.member_id and request.instance_id is None and request.version >= _ID_REQUIRED_FROM:
         return JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -116,7 +123,8 @@ def _subscription(request: JoinGroupRequest) -> Subscription:
     try:
         return decode_subscription(request.protocols[0][1])
     except InvalidRequestError as error:
-        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the subscription cannot be read: {error}") from error
+        why = f"the subscription cannot be read: {error}"
+        raise CoordinatorError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why) from error
 
 
 def _updated(member: ConsumerMember, request: JoinGroupRequest, subscription: Subscription) -> ConsumerMember:

@@ -24,6 +24,7 @@ from seglog.coordinators.consumer.target import (
     assign_target,
     bump_epoch,
     compare_topics,
+    members_after,
     subscribed_ids,
     subscriptions,
 )
@@ -35,6 +36,8 @@ from seglog.coordinators.consumer_records import (
     MemberTargetValue,
     Partitions,
     RegularExpressionKey,
+    TargetKey,
+    TargetValue,
 )
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.core.error_codes import ErrorCode
@@ -47,12 +50,12 @@ def heartbeat(
 ) -> ConsumerHeartbeatAnswer:
     """Handle the heartbeat of a member that joins or stays. Before version 1 it may join without an id: ``new_id``
     becomes its id."""
-    check_room(decision, group, request.member_id)
+    check_room(decision, group, request.member_id, request.instance_id)
     member = _find_member(decision, group, request, request.member_id or new_id)
     update = MemberUpdate(member, _updated(member, request))
     names_changed = record_subscription(decision, group, update)
     expression = change_expression(decision, group, update)
-    bump = names_changed or expression is ExpressionChange.RESOLVED
+    bump = names_changed or expression is ExpressionChange.RESOLVED or _changes_assignor(decision, group, update)
     group_epoch = group.epoch
     if bump or group.topics_version != decision.topics.version:
         group_epoch = compare_topics(decision, group, update, bump=bump)
@@ -67,8 +70,19 @@ def heartbeat(
     return ConsumerHeartbeatAnswer(after.member_id, after.epoch, decision.rules.heartbeat_interval, assigned)
 
 
-def check_room(decision: Decision, group: ConsumerGroup, member_id: str) -> None:
-    """Raises `CoordinatorError`."""
+def _changes_assignor(decision: Decision, group: ConsumerGroup, update: MemberUpdate) -> bool:
+    """Whether the group has another assignor with this update; a new target by it needs a new epoch."""
+    if update.after.assignor == update.before.assignor:
+        return False
+    default = decision.rules.assignors[0]
+    after = members_after(group, update).values()
+    return group.assignor(after, default) != group.assignor(group.members.values(), default)
+
+
+def check_room(decision: Decision, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    """Raises `CoordinatorError`. A static member that is back needs no more room."""
+    if group.static_member(instance_id) is not None:
+        return
     if len(group.members) >= decision.rules.max_size and member_id not in group.members:
         raise CoordinatorError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -259,6 +273,8 @@ def remove(decision: Decision, group: ConsumerGroup, members: Collection[Consume
     resolved = [value for expression, value in group.expressions.items() if expression not in unused]
     topics = subscriptions(staying, resolved).topics
     bump_epoch(decision, group, group.epoch + 1, decision.topics.hash_of(topics))
+    if not staying:  # an empty group has its target, and none that the next member must wait for (Kafka 4.4)
+        decision.write((TargetKey(group.group_id), TargetValue(group.epoch + 1, 0)))
 
 
 def expire(decision: Decision, group: ConsumerGroup, expired: Expired) -> None:
