@@ -28,6 +28,7 @@ compression.lz4.level | INT | 9 | [1,...,17]
 compression.type | STRING | producer | [uncompressed, zstd, lz4, snappy, gzip, producer]
 compression.zstd.level | INT | 3 | [-131072,...,22]
 delete.retention.ms | LONG | 86400000 | [0,...]
+errors.deadletterqueue.group.enable | BOOLEAN | false | null
 file.delete.delay.ms | LONG | 60000 | [0,...]
 flush.messages | LONG | 9223372036854775807 | [1,...]
 flush.ms | LONG | 9223372036854775807 | [0,...]
@@ -38,6 +39,7 @@ leader.replication.throttled.replicas | LIST | [] | [partitionId]:[brokerId],[pa
 local.retention.bytes | LONG | -2 | [-2,...]
 local.retention.ms | LONG | -2 | [-2,...]
 max.compaction.lag.ms | LONG | 9223372036854775807 | [1,...]
+max.decompressed.message.bytes | INT | 2147483639 | [1,...,2147483639]
 max.message.bytes | INT | 1048588 | [0,...]
 message.timestamp.after.max.ms | LONG | 3600000 | [0,...]
 message.timestamp.before.max.ms | LONG | 9223372036854775807 | [0,...]
@@ -46,6 +48,8 @@ min.cleanable.dirty.ratio | DOUBLE | 0.5 | [0,...,1]
 min.compaction.lag.ms | LONG | 0 | [0,...]
 min.insync.replicas | INT | 1 | [1,...]
 preallocate | BOOLEAN | false | null
+remote.copy.lag.bytes | LONG | -1 | [-1,...]
+remote.copy.lag.ms | LONG | 0 | [-1,...]
 remote.log.copy.disable | BOOLEAN | false | null
 remote.log.delete.on.disable | BOOLEAN | false | null
 remote.storage.enable | BOOLEAN | false | null
@@ -98,6 +102,7 @@ log.roll.jitter.ms | LONG | null | null
 log.roll.ms | LONG | null | null
 log.segment.bytes | INT | 1073741824 | [1048576,...]
 log.segment.delete.delay.ms | LONG | 60000 | [0,...]
+max.decompressed.message.bytes | INT | 2147483639 | [1,...,2147483639]
 message.max.bytes | INT | 1048588 | [0,...]
 min.insync.replicas | INT | 1 | [1,...]
 num.partitions | INT | 1 | [1,...]

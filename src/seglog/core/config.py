@@ -34,6 +34,8 @@ DELETE: Final = "delete"
 PRODUCER: Final = "producer"
 """The ``compression.type`` that keeps the batches of the producer."""
 
+UNLIMITED_DECOMPRESSED: Final = 2**31 - 9
+"""The greatest ``max.decompressed.message.bytes``: Java has no longer arrays."""
 MIN_SEGMENT_BYTES: Final = 1024**2
 """The least ``segment.bytes`` since Kafka 4.0 (KIP-1030)."""
 
@@ -92,6 +94,11 @@ class LogConfig:
     index_interval_bytes: int = setting(int32(0), "bytes of log between two index entries", default=4096)
     max_compaction_lag_ms: int = setting(
         int64(1), "ms after which a record becomes eligible for compaction", default=MAX_INT64
+    )
+    max_decompressed_message_bytes: int = setting(
+        int32(1, UNLIMITED_DECOMPRESSED),
+        "bytes of the largest record in a compressed batch, uncompressed",
+        default=UNLIMITED_DECOMPRESSED,
     )
     max_message_bytes: int = setting(int32(0), "bytes of the largest batch", default=1024 * 1024 + 12)
     message_timestamp_after_max_ms: int = setting(
@@ -157,6 +164,7 @@ class LogConfig:
             and self.message_timestamp_before_max_ms == MAX_INT64
             and not self.compact
             and not self.seglog_validate_records
+            and self.max_decompressed_message_bytes == UNLIMITED_DECOMPRESSED
         )
         object.__setattr__(self, "stores_as_is", as_is)
 
@@ -252,8 +260,11 @@ REFUSED_TOPIC_KEYS: Final = {
         _refused("remote.storage.enable", "false", "boolean", _TIERED),
         _refused("remote.log.copy.disable", "false", "boolean", _TIERED),
         _refused("remote.log.delete.on.disable", "false", "boolean", _TIERED),
+        _refused("remote.copy.lag.ms", "0", "long", _TIERED),
+        _refused("remote.copy.lag.bytes", "-1", "long", _TIERED),
         _refused("local.retention.ms", "-2", "long", _TIERED),
         _refused("local.retention.bytes", "-2", "long", _TIERED),
+        _refused("errors.deadletterqueue.group.enable", "false", "boolean", "seglog has no share groups"),
         _refused("leader.replication.throttled.replicas", "", "list", _THROTTLED),
         _refused("follower.replication.throttled.replicas", "", "list", _THROTTLED),
     )
@@ -382,6 +393,7 @@ SYNONYMS: Final = dict(
         _broker("flush.ms", "log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         _broker("index.interval.bytes", "log.index.interval.bytes"),
         _broker("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+        _broker("max.decompressed.message.bytes", "max.decompressed.message.bytes"),
         _broker("max.message.bytes", "message.max.bytes"),
         _broker("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
         _broker("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"),

@@ -362,3 +362,21 @@ def _outcome(log: PlannedLog, data: bytes, origin: Origin) -> AppendPlan | Dupli
         return log.append(data, origin)
     except SeglogError as error:
         return type(error).__name__
+
+
+@pytest.mark.parametrize("codec", ALL_CODECS)
+def test_the_largest_record_of_a_compressed_batch(codec: Codec) -> None:
+    """``max.decompressed.message.bytes`` (Kafka 4.4); ``max.message.bytes`` is enough for other batches."""
+    records = [
+        NewRecord(b"v" * size, key, NOW_MS + size, headers)
+        for size, key, headers in ((5, b"k", ()), (900, None, (("h", b"x"), ("i", None))), (0, b"", ()))
+    ]
+    data = bytes(encode_batch(records, codec=codec))
+    largest = 900 + 2 + 1 + 1 + 2 + 1 + 1 + 2 + 2 + 2 + 1  # attributes, deltas, lengths, two headers
+    planned(PlannedLog(LogConfig(max_decompressed_message_bytes=largest)), data)
+    narrow = PlannedLog(LogConfig(max_decompressed_message_bytes=largest - 1))
+    if codec is Codec.NONE:
+        planned(narrow, data)
+        return
+    with pytest.raises(InvalidRecordError, match=f"Invalid record size: {largest} exceeds"):
+        planned(narrow, data)

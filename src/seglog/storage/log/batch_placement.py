@@ -11,7 +11,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from seglog.core.config import PRODUCER, LogConfig
+from seglog.core.config import PRODUCER, UNLIMITED_DECOMPRESSED, LogConfig
 from seglog.core.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -132,6 +132,7 @@ def _place(
     if (
         codec != attributes & CODEC_MASK
         or config.seglog_validate_records
+        or (codec and config.max_decompressed_message_bytes != UNLIMITED_DECOMPRESSED)
         or (stamped and not (create_time and max_timestamp >= 0))
         or (config.compact and not attributes & CONTROL_BIT)
         or (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from seglog.core.config import PRODUCER, LogConfig
+from seglog.core.config import PRODUCER, UNLIMITED_DECOMPRESSED, LogConfig
 from seglog.core.errors import (
     AppendError,
     CorruptRecordError,
@@ -37,14 +37,42 @@ def target_codec(header: BatchHeader, config: LogConfig) -> int:
 
 
 def decode(data: Buffer, header: BatchHeader, position: int, config: LogConfig) -> list[Record]:
-    """The records of a batch from outside, which may not grow beyond 64 MiB or 16 times ``max.message.bytes``."""
+    """The records of a batch from outside, which may not grow beyond 64 MiB or 16 times ``max.message.bytes``. Each of
+    a compressed batch may have ``max.decompressed.message.bytes``."""
     limit = max(64 << 20, 16 * config.max_message_bytes)
+    most = config.max_decompressed_message_bytes
     try:
-        return decode_records(data, header, position, limit=limit)
+        records = decode_records(data, header, position, limit=limit)
     except CorruptRecordError as error:
         raise InvalidRecordError(f"the batch's CRC is right, its records are not: {error}") from error
     except TooLargeError as error:
         raise RecordTooLargeError(str(error)) from error
+    if header.attributes & CODEC_MASK and most != UNLIMITED_DECOMPRESSED:
+        largest = max(_size_of_body(record, header) for record in records)
+        if largest > most:
+            raise InvalidRecordError(
+                f"Invalid record size: {largest} exceeds the configured maximum record size of {most}."
+            )
+    return records
+
+
+def _size_of_body(record: Record, header: BatchHeader) -> int:
+    """The length that the record has before it, as a producer writes it."""
+    size = 1 + _size_of_varint(record.timestamp - header.base_timestamp)
+    size += _size_of_varint(record.offset - header.base_offset) + _size_of_varint(len(record.headers))
+    size += _size_of_field(record.key) + _size_of_field(record.value)
+    for name, value in record.headers:
+        size += _size_of_field(name.encode()) + _size_of_field(value)
+    return size
+
+
+def _size_of_field(data: bytes | None) -> int:
+    return 1 if data is None else _size_of_varint(len(data)) + len(data)
+
+
+def _size_of_varint(value: int) -> int:
+    """Of a zig-zag varint."""
+    return max(1, ((value << 1 ^ value >> 63).bit_length() + 6) // 7)
 
 
 def check_records(records: Sequence[Record], header: BatchHeader, config: LogConfig, now_ms: int) -> int:
