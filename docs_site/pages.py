@@ -16,8 +16,9 @@ import seglog.spark
 import seglog.testing
 from docs_site import chart
 from seglog.cli.main import COMMANDS, GROUPS, main
-from seglog.core.broker_config import BROKER_KEYS, default_text
+from seglog.core.broker_config import BROKER_KEYS, REFUSED, default_text
 from seglog.core.config import REFUSED_TOPIC_KEYS, TOPIC_KEYS
+from seglog.core.kafka_broker_keys import kafka_only_keys
 from seglog.core.settings import Setting
 
 _TOP_LEVEL: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -83,6 +84,15 @@ def config() -> str:
         "`KAFKA_…` variables.",
         "",
         *_table(BROKER_KEYS.values()),
+        "",
+        "These keys of Kafka have no effect here. They are accepted if the value has Kafka's type, and described as in",
+        "Kafka, so that a broker's configuration can be used unchanged: "
+        + ", ".join(f"`{name}`" for name in sorted(kafka_only_keys()) if name not in REFUSED)
+        + ".",
+        "",
+        "Refused, unless they have Kafka's default:",
+        "",
+        *(f"- `{name}`: {why}" for name, why in REFUSED.items()),
     ]
     return "\n".join(lines) + "\n"
 

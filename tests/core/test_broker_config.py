@@ -7,9 +7,10 @@ import re
 import pytest
 
 from seglog.core.addresses import Address
-from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig, default_text
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, REFUSED, BrokerConfig, default_text
 from seglog.core.config import DIRECTORY_KEYS
 from seglog.core.errors import InvalidConfigError
+from seglog.core.kafka_broker_keys import dynamic_kafka_only_keys, internal_kafka_only_keys, kafka_only_keys
 from seglog.core.settings import Integer
 from tests.core.kafka_keys import keys
 
@@ -133,12 +134,13 @@ log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.io.bu
 log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
 log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy
 log.flush.interval.messages log.flush.interval.ms log.index.interval.bytes log.index.size.max.bytes
-log.local.retention.bytes log.local.retention.ms log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
-log.message.timestamp.type log.preallocate log.retention.bytes log.retention.ms log.roll.jitter.ms log.roll.ms
-log.segment.bytes log.segment.delete.delay.ms max.connection.creation.rate max.connections max.connections.per.ip
-max.connections.per.ip.overrides message.max.bytes min.insync.replicas num.io.threads num.network.threads
-num.recovery.threads.per.data.dir num.replica.fetchers producer.id.expiration.ms
-transaction.partition.verification.enable unclean.leader.election.enable
+log.local.retention.bytes log.local.retention.ms log.message.timestamp.after.max.ms
+log.message.timestamp.before.max.ms log.message.timestamp.type log.preallocate log.retention.bytes log.retention.ms
+log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connection.creation.rate
+max.connections max.connections.per.ip max.connections.per.ip.overrides max.decompressed.message.bytes
+message.max.bytes min.insync.replicas num.io.threads num.network.threads num.recovery.threads.per.data.dir
+num.replica.fetchers producer.id.expiration.ms transaction.partition.verification.enable
+unclean.leader.election.enable
 """
 """Of ``DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS`` of Kafka 4.4.0, without remote storage, quotas and security. None of
 the keys of classic groups and of their offsets."""
@@ -235,3 +237,41 @@ def test_data_dirs_may_be_several_but_data_dir_must_be_one() -> None:
     assert (config.data_dirs, config.data_dir) == (("/c",), "/c")
     with pytest.raises(InvalidConfigError, match="one log directory"):
         assert BrokerConfig.from_mapping({"log.dirs": "/a,/b"}).data_dir
+
+
+def test_keys_without_effect_are_accepted_with_values_of_their_type() -> None:
+    given = {
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.kerberos.ticket.renew.jitter": "0.05",
+        "num.io.threads": "8",
+        "share.coordinator.threads": "1",
+        "ssl.client.auth": "none",  # the default
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "zookeeper.connect": "zk:2181",  # of older versions
+    }
+    config = BrokerConfig.from_mapping(given)
+    assert config.without_effect == {name: text for name, text in given.items() if name != "zookeeper.connect"}
+    assert config.notes == (f"Kafka keys without effect here: {', '.join(sorted(given))}",)
+    for name, text in (
+        ("num.io.threads", "many"),
+        ("sasl.kerberos.ticket.renew.jitter", "x"),
+        ("request.timeout.ms", ""),
+    ):
+        with pytest.raises(InvalidConfigError, match=name.replace(".", r"\.")):
+            BrokerConfig.from_mapping({name: text})
+
+
+def test_no_key_is_in_two_tables() -> None:
+    assert not kafka_only_keys().keys() & BROKER_KEYS.keys()
+    assert dynamic_kafka_only_keys() <= kafka_only_keys().keys()
+    assert internal_kafka_only_keys() <= kafka_only_keys().keys()
+    assert not dynamic_kafka_only_keys() & internal_kafka_only_keys()
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_key_that_could_not_do_what_it_says_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfigError, match=name.replace(".", r"\.")):
+        BrokerConfig.from_mapping({name: "true"})
+    known = kafka_only_keys().get(name)
+    default = "" if known is None else known.default
+    assert BrokerConfig.from_mapping({name: default}).given == {}

@@ -14,6 +14,7 @@ from typing import Any, Final
 from seglog.core.addresses import WILDCARDS, Address, Addresses, parse_host_port
 from seglog.core.config import DIRECTORY_KEYS, SYNONYMS, LogDirConfig
 from seglog.core.errors import InvalidConfigError
+from seglog.core.kafka_broker_keys import kafka_only_keys
 from seglog.core.settings import (
     Boolean,
     Enumeration,
@@ -31,7 +32,7 @@ from seglog.core.settings import (
 )
 from seglog.core.types import MAX_INT32
 
-__all__ = ["BROKER_KEYS", "DYNAMIC_KEYS", "BrokerConfig", "default_text", "keys_of_environment"]
+__all__ = ["BROKER_KEYS", "DYNAMIC_KEYS", "REFUSED", "BrokerConfig", "default_text", "keys_of_environment", "refusal"]
 
 _PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 _ASSIGNORS: Final = ("uniform", "range")
@@ -43,8 +44,8 @@ RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """A broker's configuration. ``given`` has the texts of all given keys; ``notes`` are warnings about unknown keys
-    and keys without effect.
+    """A broker's configuration. ``given`` has the texts of all given keys, ``without_effect`` those of Kafka's keys
+    that mean nothing here; ``notes`` are warnings about these and about unknown keys.
 
     >>> config = BrokerConfig.from_mapping({"listeners": "PLAINTEXT://:9092", "log.retention.hours": "1"})
     >>> config.listeners, config.directory.topics.retention_ms
@@ -239,6 +240,7 @@ class BrokerConfig:
     )
     directory: LogDirConfig = field(default_factory=LogDirConfig)
     given: Mapping[str, str] = field(default_factory=dict)
+    without_effect: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -361,6 +363,7 @@ class BrokerConfig:
         """The configuration with these keys. Raises `InvalidConfigError` for an invalid value, and for a key that
         should protect something but cannot. An unknown key becomes a note."""
         given: dict[str, str] = {}
+        without_effect: dict[str, str] = {}
         own: dict[str, Any] = {}
         directory: dict[str, object] = {}
         notes = []
@@ -368,11 +371,15 @@ class BrokerConfig:
         for name, value in mapping.items():
             row = BROKER_KEYS.get(name)
             if row is None:
-                if name in _REFUSED and str(value).strip():
-                    raise InvalidConfigError(f"{name}={value!r} is not allowed: {_REFUSED[name]}")
-                if _PASSED_OVER.match(name):
+                known = kafka_only_keys().get(name)
+                why = refusal(name, value)
+                if why is not None:
+                    raise InvalidConfigError(why)
+                if known is not None:
+                    without_effect[name] = known.rule.format(known.parse(value))
+                if known is not None or _PASSED_OVER.match(name):
                     passed_over.append(name)
-                elif name not in _REFUSED:
+                elif name not in REFUSED:
                     notes.append(str(unknown(name, BROKER_KEYS, "broker configuration")))
                 continue
             if name in _OWN:
@@ -382,7 +389,13 @@ class BrokerConfig:
             given[name] = row.rule.format(row.parse(value))
         if passed_over:
             notes.append(f"Kafka keys without effect here: {', '.join(sorted(passed_over))}")
-        return cls(directory=LogDirConfig.from_mapping(directory), given=given, notes=tuple(notes), **own)
+        return cls(
+            directory=LogDirConfig.from_mapping(directory),
+            given=given,
+            without_effect=without_effect,
+            notes=tuple(notes),
+            **own,
+        )
 
 
 _OWN: Final = settings_of(BrokerConfig)
@@ -434,6 +447,7 @@ DYNAMIC_KEYS: Final = frozenset(
         "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
+        "max.decompressed.message.bytes",
         "message.max.bytes",
         "min.insync.replicas",
         "num.recovery.threads.per.data.dir",
@@ -445,9 +459,29 @@ DYNAMIC_KEYS: Final = frozenset(
 """Keys that may change while the broker runs: those of Kafka's ``ALL_DYNAMIC_CONFIGS`` that are served here."""
 
 _NO_SECURITY: Final = "seglog has no TLS, SASL or ACLs yet, so it would protect nothing"
-_REFUSED: Final = dict.fromkeys(
-    ("authorizer.class.name", "ssl.client.auth", "sasl.enabled.mechanisms", "super.users"), _NO_SECURITY
-)
+_NO_THROTTLE: Final = "seglog does not throttle replication"
+REFUSED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("authorizer.class.name", "ssl.client.auth", "sasl.enabled.mechanisms", "super.users"), _NO_SECURITY
+    ),
+    "remote.log.storage.system.enable": "seglog has no tiered storage",
+    "cordoned.log.dirs": "seglog does not keep new replicas out of a log directory",
+    "leader.replication.throttled.rate": _NO_THROTTLE,
+    "follower.replication.throttled.rate": _NO_THROTTLE,
+    "replica.alter.log.dirs.io.max.bytes.per.second": _NO_THROTTLE,
+}
+"""Keys of Kafka whose user would rely on an effect that they cannot have here."""
+
+
+def refusal(name: str, value: object) -> str | None:
+    """Why this value of a key of Kafka is refused; None if it is not, as is the default."""
+    text = str(value).strip()
+    known = kafka_only_keys().get(name)
+    if name not in REFUSED or text in ("", None if known is None else known.default):
+        return None
+    return f"{name}={text!r} is not allowed: {REFUSED[name]}"
+
+
 _PASSED_OVER: Final = re.compile(
     r"(add\.partitions\.to\.txn|alter\.(config|log)|background\.threads|broker\.heartbeat|"
     r"client\.quota|config\.providers|connection\.failed|connections\.max\.reauth|controlled\.shutdown|"

@@ -88,6 +88,20 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Typed:
+    """Any text, as a value of another of Kafka's types."""
+
+    type: str
+    allowed: ClassVar[str] = "a text"
+
+    def parse(self, value: object) -> str:
+        return str(value).strip()
+
+    def format(self, value: Any) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class ScaledInteger:
     """A whole number in a larger unit: the value is the number times ``factor``, unless it is the special value."""
 
@@ -131,7 +145,7 @@ class Real:
         return number
 
     def format(self, value: Any) -> str:
-        return repr(value)
+        return repr(value).replace("e+", "E")  # as Java writes the largest ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS
 from seglog.core.config import TOPIC_KEYS
+from seglog.core.kafka_broker_keys import dynamic_kafka_only_keys, internal_kafka_only_keys, kafka_only_keys
 from seglog.protocol.apis import ApiKey
 from tests.broker.broker_thread import RunningNode, Wire
 from tests.broker.python_clients import (
@@ -64,8 +65,10 @@ def test_a_topic_has_all_keys_and_each_its_type(wire: Wire, topic: str) -> None:
     assert found.keys() == TOPIC_KEYS.keys() - {"internal.segment.bytes"}
     resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
     (result,) = wire.ask(ApiKey.DESCRIBE_CONFIGS, resources=[resource], include_documentation=True).results
-    assert {config.name for config in result.configs} == set(BROKER_KEYS)
-    assert {config.name for config in result.configs if not config.read_only} == DYNAMIC_KEYS
+    others = kafka_only_keys().keys() - internal_kafka_only_keys()
+    assert {config.name for config in result.configs} == BROKER_KEYS.keys() | others
+    dynamic = DYNAMIC_KEYS | dynamic_kafka_only_keys()
+    assert {config.name for config in result.configs if not config.read_only} == dynamic
     assert all(config.documentation and config.config_type for config in result.configs)
 
 
@@ -166,3 +169,24 @@ def test_the_cleaner_s_configuration_changes_by_kafka_s_rules(start: Callable[..
         config = running.node.directories.dirs[0].config
         assert (config.log_cleaner_backoff_ms, config.log_cleaner_dedupe_buffer_size) == (100, 10_000_000)
         assert config.log_cleaner_io_max_bytes_per_second == 1_000_000
+
+
+def test_keys_of_kafka_without_effect_are_kept_and_described(wire: Wire) -> None:
+    key, secret, fixed = "num.io.threads", "sasl.jaas.config", "queued.max.requests"
+
+    def found(name: str) -> tuple[str | None, int, bool, bool]:
+        resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": [name]}
+        (config,) = wire.ask(ApiKey.DESCRIBE_CONFIGS, resources=[resource]).results[0].configs
+        return config.value, config.config_source, config.read_only, config.is_sensitive
+
+    assert found(key) == ("8", 5, False, False)
+    assert found(fixed) == ("500", 5, True, False)
+    assert alter(wire, BROKER, "", (key, SET, "9")) == alter(wire, BROKER, "1", (secret, SET, "x")) == 0
+    assert found(key) == ("9", 3, False, False)
+    assert found(secret) == (None, 2, False, True)
+    assert alter(wire, BROKER, "1", (key, SET, "many")) == 42
+    assert alter(wire, BROKER, "1", (fixed, SET, "9")) == 42
+    assert alter(wire, BROKER, "1", ("sasl.enabled.mechanisms", SET, "PLAIN")) == 40
+    assert alter(wire, BROKER, "", ("leader.replication.throttled.rate", SET, "9")) == 40
+    assert alter(wire, BROKER, "", (key, DELETE, None)) == alter(wire, BROKER, "1", (secret, DELETE, None)) == 0
+    assert found(key) == ("8", 5, False, False)

@@ -14,6 +14,7 @@ from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, default_text
 from seglog.core.config import INTERNAL_SEGMENT_BYTES, REFUSED_TOPIC_KEYS, SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError
+from seglog.core.kafka_broker_keys import dynamic_kafka_only_keys, internal_kafka_only_keys, kafka_only_keys
 from seglog.core.settings import Boolean, Enumeration, Integer, Names, Real, ScaledInteger, Setting
 from seglog.core.types import MAX_INT32, MAX_INT64
 
@@ -29,7 +30,25 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-_TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
+_TYPES: Final = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "class": 8,
+    "password": 9,
+}
+_KAFKAS_TYPES: Final = {
+    "controller.listener.names": "list",
+    "log.dir": "list",
+    "log.dirs": "list",
+    "offsets.topic.replication.factor": "short",
+    "transaction.state.log.replication.factor": "short",
+}
+"""The types of keys that have another one here."""
 
 
 # What may be
@@ -154,6 +173,8 @@ def describe_topic(
         layers: list[_Layer] = [(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
         for synonym in SYNONYMS.get(name, ()):
             layers += _layers(synonym, configuration)
+        if name in _SYNONYMS_WITHOUT_EFFECT:
+            layers += _layers_without_effect(kafka_only_keys()[_SYNONYMS_WITHOUT_EFFECT[name]], configuration)
         if layers and layers[0][2] is ConfigSource.TOPIC:
             value, source = layers[0][1], ConfigSource.TOPIC
         elif name in REFUSED_TOPIC_KEYS or name == INTERNAL_SEGMENT_BYTES.name:
@@ -192,7 +213,39 @@ def describe_broker(configuration: Configuration, wanted: Collection[str] | None
             layers += _layers(synonym, configuration)
         value, source = (own[0][1], own[0][2]) if own else (None, ConfigSource.DEFAULT)
         found.append(_described(row, value or None, source, layers, read_only=name not in DYNAMIC_KEYS))
-    return found
+    return found + [
+        _described_without_effect(row, configuration)
+        for name, row in kafka_only_keys().items()
+        if name not in internal_kafka_only_keys() and (wanted is None or name in wanted)
+    ]
+
+
+_SYNONYMS_WITHOUT_EFFECT: Final = {
+    f"{name}.{unit}": f"log.{name}.{unit}"
+    for name in ("local.retention", "remote.copy.lag")
+    for unit in ("bytes", "ms")
+}
+"""A broker's names for keys of topics that are accepted with their defaults only."""
+
+
+def _layers_without_effect(row: Setting, configuration: Configuration) -> list[_Layer]:
+    layers: list[_Layer] = []
+    for texts, source in (
+        (configuration.of_broker, ConfigSource.DYNAMIC_BROKER),
+        (configuration.of_cluster, ConfigSource.DYNAMIC_DEFAULT),
+        (configuration.static.without_effect, ConfigSource.STATIC),
+    ):
+        if row.name in texts:
+            layers.append((row.name, texts[row.name], source))
+    if row.default is not None:
+        layers.append((row.name, row.default, ConfigSource.DEFAULT))
+    return layers
+
+
+def _described_without_effect(row: Setting, configuration: Configuration) -> dict[str, Any]:
+    layers = _layers_without_effect(row, configuration)
+    value, source = (layers[0][1], layers[0][2]) if layers else (None, ConfigSource.DEFAULT)
+    return _described(row, value, source, layers, read_only=row.name not in dynamic_kafka_only_keys())
 
 
 def describe_refusals(refused: Mapping[str, Refusal]) -> dict[str, Any]:
@@ -214,14 +267,14 @@ def describe_defaults(configuration: Configuration, wanted: Collection[str] | No
     """The dynamic defaults of all brokers."""
     return [
         _described(
-            BROKER_KEYS[name],
+            BROKER_KEYS.get(name) or kafka_only_keys()[name],
             text,
             ConfigSource.DYNAMIC_DEFAULT,
             [(name, text, ConfigSource.DYNAMIC_DEFAULT)],
             read_only=False,
         )
         for name, text in configuration.of_cluster.items()
-        if wanted is None or name in wanted
+        if (wanted is None or name in wanted) and (name in BROKER_KEYS or name in kafka_only_keys())
     ]
 
 
@@ -252,12 +305,14 @@ def _described(
 ) -> dict[str, Any]:
     return {
         "name": row.name,
-        "value": value,
+        "value": None if row.is_secret else value,
         "read_only": read_only,
         "is_default": source is ConfigSource.DEFAULT,
         "config_source": int(source),
-        "is_sensitive": False,
-        "synonyms": [{"name": name, "value": text, "source": int(at)} for name, text, at in layers],
-        "config_type": _TYPES.get(row.rule.type, 0),
+        "is_sensitive": row.is_secret,
+        "synonyms": [
+            {"name": name, "value": None if row.is_secret else text, "source": int(at)} for name, text, at in layers
+        ],
+        "config_type": _TYPES.get(_KAFKAS_TYPES.get(row.name, row.rule.type), 0),
         "documentation": row.doc,
     }

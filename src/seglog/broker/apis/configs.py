@@ -28,11 +28,12 @@ from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topic_validation import check_topic_name
 from seglog.broker.topics import Topics
 from seglog.cluster.model import REFUSED_REPLICAS, Refusal
-from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig, refusal
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import InvalidConfigError
-from seglog.core.settings import Names, unknown
+from seglog.core.errors import InvalidConfigError, SeglogError
+from seglog.core.kafka_broker_keys import dynamic_kafka_only_keys, kafka_only_keys
+from seglog.core.settings import Names, Typed, unknown
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
@@ -236,7 +237,10 @@ class ConfigApis:
         if name and int(name) != expected:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
         for key, operation, text in changes:
-            row = BROKER_KEYS.get(key)
+            row = BROKER_KEYS.get(key) or kafka_only_keys().get(key)
+            refused = None if text is None else refusal(key, text)
+            if refused is not None:
+                raise ApiError(ErrorCode.INVALID_CONFIG, refused)
             if row is None:
                 if operation is AlterConfigOp.DELETE:
                     continue
@@ -248,7 +252,9 @@ class ConfigApis:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG, f"Broker-level {_MIN_INSYNC} cannot be altered while ELR is enabled."
             )
-        fixed = [key for key, _, _ in changes if key in BROKER_KEYS and key not in DYNAMIC_KEYS]
+        dynamic = DYNAMIC_KEYS | dynamic_kafka_only_keys()
+        known = BROKER_KEYS.keys() | kafka_only_keys().keys()
+        fixed = [key for key, _, _ in changes if key in known and key not in dynamic]
         if fixed:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
 
@@ -279,8 +285,10 @@ class ConfigApis:
         await self._groups.change(name, update, validate_only=validate_only)
 
     def _broker_value(self, key: str) -> str:
-        row = BROKER_KEYS[key]
-        return self._configuration.current.given.get(key) or row.rule.format(row.default)
+        row = BROKER_KEYS.get(key) or kafka_only_keys()[key]
+        current = self._configuration.current
+        given = current.given.get(key) or current.without_effect.get(key)
+        return given or row.rule.format("" if row.default is None else row.default)
 
 
 def _changed(
@@ -295,8 +303,8 @@ def _changed(
         if operation is AlterConfigOp.SET:
             after[key] = text
             continue
-        row = TOPIC_KEYS.get(key) or BROKER_KEYS.get(key)
-        if row is None or not isinstance(row.rule, Names):
+        row = TOPIC_KEYS.get(key) or BROKER_KEYS.get(key) or kafka_only_keys().get(key)
+        if row is None or not (isinstance(row.rule, Names) or row.rule == Typed("list")):
             message = f"Can't {operation.name} to key {key} because its type is not LIST."
             raise ApiError(ErrorCode.INVALID_CONFIG, message)
         items = [item for item in (after[key] if key in after else value_of(key)).split(",") if item]
