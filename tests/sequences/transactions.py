@@ -21,6 +21,8 @@ UNFINISHED: Final = frozenset({14, 15, 16, 19, 51})
 """Codes on which a client tries again: loading, no coordinator yet, the last transaction is being completed."""
 TIMEOUT_MS: Final = 600_000
 WRONG_ID: Final = 987_654_321
+_BUMPS: Final = 5
+"""The first version of EndTxn that gives the producer its next epoch."""
 _BY_ID: Final = 6
 """The first version of TxnOffsetCommit that names topics by their ids."""
 
@@ -34,6 +36,8 @@ class Producer:
         self.epoch = -1
         self.former: list[int] = []
         self.sequences: dict[tuple[str, int], int] = {}
+        self.ended_by = 0
+        """The version of the EndTxn that ended its last transaction."""
 
     def now_at(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -192,11 +196,15 @@ class Transactions:
     def end(self, producer: Producer) -> None:
         version = self.rng.randrange(6)
         named, committed = self._named(producer), self.rng.random() < 0.6
+        if named["producer_epoch"] == producer.epoch - 1 and producer.ended_by < _BUMPS:
+            version = min(version, _BUMPS - 1)  # Kafka confirms such an end to a producer that was fenced
         real, _ = self.settle(ApiKey.END_TXN, version, **named, committed=committed)
         self.settle_states([producer.id])  # until the marker is there, a former epoch's batch may be a duplicate
         is_own = named["producer_id"] == producer.ref
-        if version >= 5 and real.error_code == 0 and is_own:
-            producer.now_at(real.producer_epoch)
+        if real.error_code == 0 and is_own:
+            producer.ended_by = version
+            if version >= _BUMPS:
+                producer.now_at(real.producer_epoch)
 
     def add_offsets(self, producer: Producer) -> None:
         self.settle(ApiKey.ADD_OFFSETS_TO_TXN, self.rng.randrange(5), **self._named(producer), group_id=self.group)

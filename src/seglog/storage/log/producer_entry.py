@@ -129,9 +129,9 @@ def _check_first_sequence(entry: ProducerEntry, header: BatchHeader, verificatio
 
 
 def _check_sequence(entry: ProducerEntry, header: BatchHeader, *, is_empty_log: bool) -> None:
-    """``is_empty_log``: the log has never held a record, so this producer cannot have an earlier batch in it. Kafka
-    accepts any first sequence (KAFKA-15591): if the first of several pipelined batches was refused, the next one would
-    begin the log, and the retry of the first would be out of order for ever."""
+    """``is_empty_log``: the log has never held a record, so this producer cannot have an earlier batch in it. As in
+    Kafka 4.5; 4.4 accepts any first sequence (KAFKA-15591): if the first of several pipelined batches was refused, the
+    next one would begin the log, and the retry of the first would be out of order for ever."""
     first = header.base_sequence
     if entry.epoch == NO_PRODUCER_EPOCH:
         if is_empty_log and first != 0:
