@@ -121,6 +121,15 @@ def test_empty_classic_group_becomes_a_consumer_group() -> None:
     assert kinds(driver.batches[-1])[0] == "-GroupMetadataKey"
 
 
+def test_classic_member_is_refused_if_migration_is_disabled() -> None:
+    driver = ConsumerDriver({"t": 4}, ConsumerRules(migration=MigrationPolicy.DISABLED))
+    driver.join("new", "t")
+    with pytest.raises(CoordinatorError, match="because the group migration is disabled") as refused:
+        driver.classic_join(join(""))
+    assert refused.value.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert list(driver.group.members) == ["new"]
+
+
 def test_new_classic_member_joins_a_consumer_group(driver: ConsumerDriver) -> None:
     topic_id: UUID = driver.topics.id_of("t")
     driver.join("new", "t")
