@@ -78,8 +78,10 @@ def test_the_java_producer_plays_transactions_and_the_consumer_sees_the_committe
     assert (kept.offset, kept.value) == (2, b"kept")
 
 
-def test_the_old_node_answers_and_has_no_topics(old_kafka: ZkKafkaNode) -> None:
-    assert tools.topics(old_kafka.bootstrap, "--list").split() == []
+def test_the_old_node_answers(old_kafka: ZkKafkaNode, topic_name: str) -> None:
+    assert topic_name not in tools.topics(old_kafka.bootstrap, "--list").split()
+    tools.topics(old_kafka.bootstrap, "--create", "--topic", topic_name)
+    assert topic_name in tools.topics(old_kafka.bootstrap, "--list").split()
 
 
 def test_a_node_that_cannot_start_says_why_and_leaves_no_process(tmp_path: Path) -> None:
