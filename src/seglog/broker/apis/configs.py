@@ -31,7 +31,7 @@ from seglog.cluster.model import REFUSED_REPLICAS, Refusal
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig, refusal
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import InvalidConfigError, SeglogError
+from seglog.core.errors import InvalidConfigError
 from seglog.core.kafka_broker_keys import dynamic_kafka_only_keys, kafka_only_keys
 from seglog.core.settings import Names, Typed, unknown
 from seglog.protocol.apis import ApiKey
