@@ -32,6 +32,8 @@ SAME: Final[Mapping[str, Options]] = {
     "without headers": {"subscribePattern": "codec-z.*"},
     "a pattern that nothing matches": {"subscribePattern": "multi-.*"},
     "several topics": {"subscribe": "multi, empty ,deleted"},
+    "no partition": {"assign": "{}"},
+    "a topic without partitions": {"assign": '{"multi": []}', "startingOffsets": "{}"},
     "some partitions": {"assign": '{"multi": [2, 0], "empty": [1]}'},
     "time of the append": {"subscribe": "append-time", **_HEADERS},
     "an empty topic": {"subscribe": "empty"},
@@ -93,13 +95,16 @@ SAME: Final[Mapping[str, Options]] = {
 }
 
 
+_WITHOUT_ROWS: Final = ("an empty topic", "a pattern that nothing matches", "no partition", "a topic without partitions")
+
+
 @pytest.mark.parametrize("source", OURS)
 @pytest.mark.parametrize("case", SAME)
 def test_the_same_rows_by_the_same_tasks(world: World, case: str, source: str) -> None:
     kafka, ours = world.read_once("kafka", SAME[case]), world.read(source, SAME[case])
     assert ours.rows == kafka.rows
     assert ours.ranges == kafka.ranges
-    assert bool(kafka.rows) == (case not in ("an empty topic", "a pattern that nothing matches"))
+    assert bool(kafka.rows) == (case not in _WITHOUT_ROWS)
 
 
 @pytest.mark.parametrize("source", OURS)
@@ -137,7 +142,7 @@ REFUSED: Final[Mapping[str, tuple[Options, str, str]]] = {
     "a partition's start at latest": (
         {**_MULTI, "startingOffsets": offsets(-1, 3, -2)},
         r"startingOffsets for multi-0 can't be latest for batch",
-        r"startingOffsets: latest \(-1\) would leave nothing to read in a batch",
+        r"startingOffsets, topic 'multi': latest \(-1\) would leave nothing to read in a batch",
     ),
     "an end at earliest": (
         {**_MULTI, "endingOffsets": "earliest"},
@@ -147,7 +152,7 @@ REFUSED: Final[Mapping[str, tuple[Options, str, str]]] = {
     "a partition's end at earliest": (
         {**_MULTI, "endingOffsets": offsets(-2, 3, 3)},
         r"ending offset for multi-0 can't be earliest",
-        r"endingOffsets: earliest \(-2\) would leave nothing to read in a batch",
+        r"endingOffsets, topic 'multi': earliest \(-2\) would leave nothing to read in a batch",
     ),
     "a partition left out": (
         {**_MULTI, "startingOffsets": offsets(5)},

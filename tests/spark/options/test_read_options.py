@@ -4,6 +4,7 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
+from seglog.spark.options.option import EVERY
 from seglog.spark.options.read_options import (
     EARLIEST,
     LATEST,
@@ -50,6 +51,26 @@ def test_selections() -> None:
     assert parse_options({**PATH, "subscribePattern": "fl.*"}).selection == SubscribePattern(pattern="fl.*")
     assign = parse_options({**PATH, "assign": '{"b": [1, 0, 1], "a": [3]}'}).selection
     assert assign == Assign(partitions=(TopicPartition("a", 3), TopicPartition("b", 0), TopicPartition("b", 1)))
+    for nothing in ("{}", '{"a": []}'):
+        assert parse_options({**PATH, "assign": nothing}).selection == Assign(partitions=())
+
+
+def test_a_topic_may_have_one_word_for_all_partitions() -> None:
+    options = parse_options(
+        {
+            **PATH,
+            "startingOffsets": '{"a": "Earliest", "b": {"0": 1}, "c": " earliest "}',
+            "endingOffsets": '{"a": {"0": 7, "1": 9}, "b": "LATEST", "c": "latest"}',
+        }
+    )
+    every = {topic: TopicPartition(topic, EVERY) for topic in "abc"}
+    assert options.starting == {every["a"]: EARLIEST, TopicPartition("b", 0): 1, every["c"]: EARLIEST}
+    assert options.ending == {
+        TopicPartition("a", 0): 7,
+        TopicPartition("a", 1): 9,
+        every["b"]: LATEST,
+        every["c"]: LATEST,
+    }
 
 
 def test_accepts_sparks_table_options_and_notes_kafkas() -> None:
@@ -97,14 +118,30 @@ def test_a_path_and_brokers_together_are_read_from_both() -> None:
         ({**PATH, "subscribePattern": "("}, "option subscribePattern is '(', which is not a regular expression"),
         ({**PATH, "assign": "a"}, "option assign is 'a', which is not JSON"),
         ({**PATH, "assign": "[1]"}, "a JSON object"),
-        ({**PATH, "assign": "{}"}, "it names no partition"),
+        ({**PATH, "assign": '{"a b": []}'}, "option assign: topic name 'a b' is not legal"),
         ({**PATH, "assign": '{"a": ["0"]}'}, "option assign, topic 'a'"),
         ({**PATH, "assign": '{"a": [true]}'}, "option assign, topic 'a'"),
         ({**PATH, "assign": '{"a": [-1]}'}, "option assign, topic 'a'"),
         ({**PATH, "startingOffsets": "latest"}, "startingOffsets: latest (-1) would leave nothing to read"),
-        ({**PATH, "startingOffsets": '{"a": {"0": -1}}'}, "startingOffsets: latest (-1)"),
+        ({**PATH, "startingOffsets": '{"a": {"0": -1}}'}, "startingOffsets, topic 'a': latest (-1)"),
+        ({**PATH, "startingOffsets": '{"a": {"0": 1}, "b": "Latest"}'}, "startingOffsets, topic 'b': latest (-1)"),
         ({**PATH, "endingOffsets": "earliest"}, "endingOffsets: earliest (-2)"),
-        ({**PATH, "endingOffsets": '{"a": {"0": -2}}'}, "endingOffsets: earliest (-2)"),
+        ({**PATH, "endingOffsets": '{"a": {"0": -2}}'}, "endingOffsets, topic 'a': earliest (-2)"),
+        ({**PATH, "endingOffsets": '{"a": "earliest"}'}, "endingOffsets, topic 'a': earliest (-2)"),
+        ({**PATH, "endingOffsets": '{"a": "newest"}'}, "endingOffsets, topic 'a': 'newest' is not valid: earliest or"),
+        ({**PATH, "endingOffsets": '{"a": 5}'}, "option endingOffsets, topic 'a': it must have"),
+        ({**PATH, "endingOffsets": '{"a": null}'}, "option endingOffsets, topic 'a': it must have"),
+        ({**PATH, "endingOffsets": '{"a b": "latest"}'}, "option endingOffsets: topic name 'a b' is not legal"),
+        ({**PATH, "endingOffsets": '{"a": {"0": "latest"}}'}, "topic 'a': '0': 'latest' is not valid"),
+        ({**PATH, "endingOffsetsByTimestamp": '{"a": "latest"}'}, "option endingOffsetsByTimestamp, topic 'a': it must"),
+        (
+            {**PATH, "startingOffsets": '{"a": "earliest"}', "endingOffsets": '{"b": "latest"}'},
+            "must name the same partitions; only one has topic 'a'",
+        ),
+        (
+            {**PATH, "startingOffsets": '{"a": {"0": 1}, "b": "earliest"}', "endingOffsets": '{"b": {"0": 9}}'},
+            "must name the same partitions; only one has a-0",
+        ),
         ({**PATH, "endingOffsets": '{"a": {"0": -3}}'}, "'0': -3 is not valid"),
         ({**PATH, "endingOffsets": '{"a": {"x": 1}}'}, "'x': 1 is not valid"),
         ({**PATH, "endingOffsets": '{"a": {"0": true}}'}, "'0': True is not valid"),

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import seglog.spark
+from pyspark_seglog import DefaultSource
 from seglog.core.errors import CorruptBatchError, InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
 from seglog.records.batch import read_header
@@ -118,6 +119,24 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     reader = make_reader({"path": str(tmp_path)})
     assert list(reader.partitions()) == []
     assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.mark.parametrize("nothing", ["{}", '{"t": []}', '{"other": []}'])
+@pytest.mark.parametrize("view", ["records", "latest", "batches", "segments"])
+def test_no_partition_assigned(tmp_path: Path, nothing: str, view: str) -> None:
+    write_partition(tmp_path / "t-0", [RECORDS])
+    source = DefaultSource({"path": str(tmp_path), "assign": nothing, "view": view})
+    assert list(source.reader(schema=source.schema()).partitions()) == []
+
+
+def test_one_word_for_all_partitions_of_a_topic(tmp_path: Path) -> None:
+    for name in ("a-0", "a-1", "b-0"):
+        write_partition(tmp_path / name, [RECORDS])
+    bounds = {
+        "startingOffsets": '{"a": "earliest", "b": {"0": 2}}',
+        "endingOffsets": '{"a": {"0": 1, "1": -1}, "b": "latest"}',
+    }
+    assert offsets(make_reader({"path": str(tmp_path), **bounds})) == [0, 0, 1, 2, 3, 2, 3]
 
 
 def test_kafka_options_are_ignored_with_one_warning(tmp_path: Path) -> None:

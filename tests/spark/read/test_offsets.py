@@ -6,6 +6,7 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
+from seglog.spark.options.option import EVERY
 from seglog.spark.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, parse_offsets
 from seglog.spark.read.offsets import ResolvedRanges, resolve
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
@@ -49,6 +50,9 @@ def test_offsets() -> None:
     assert ranges(EARLIEST, LATEST) == {A0: (10, 100), A1: (0, 50)}
     assert ranges({A0: 20, A1: EARLIEST}, {A0: LATEST, A1: 40}) == {A0: (20, 100), A1: (0, 40)}
     assert ranges({A0: 100, A1: 0}, LATEST)[A0] == (100, 100)
+    every = TopicPartition("a", EVERY)
+    assert ranges({every: EARLIEST}, {every: LATEST}) == {A0: (10, 100), A1: (0, 50)}
+    assert ranges({every: EARLIEST}, {A0: 20, A1: 20}) == {A0: (10, 20), A1: (0, 20)}
 
 
 def test_times() -> None:
@@ -68,6 +72,13 @@ def test_times() -> None:
     [
         ({A0: 20}, LATEST, InvalidConfigError, "option startingOffsets leaves out a-1"),
         (EARLIEST, {A0: 20, A1: 20, B0: 1}, InvalidConfigError, "option endingOffsets names b-0, which is not read"),
+        (
+            {TopicPartition("a", EVERY): EARLIEST, TopicPartition("b", EVERY): EARLIEST},
+            LATEST,
+            InvalidConfigError,
+            "option startingOffsets names topic 'b', which is not read",
+        ),
+        ({TopicPartition("b", EVERY): EARLIEST}, LATEST, InvalidConfigError, "names topic 'b', which is not read"),
         (
             TimestampBound(timestamps={A0: 1}),
             LATEST,

@@ -157,10 +157,21 @@ def test_a_pattern_that_nothing_matches_yet(logs: seglog.LogDir) -> None:
     assert checkpoint.rows() == [("u1", 0, 0), ("u1", 0, 1)]
 
 
+@pytest.mark.parametrize("nothing", ["{}", '{"t": []}'])
+def test_a_stream_of_no_partition_waits(logs: seglog.LogDir, nothing: str) -> None:
+    append(logs.log("t"), 4)
+    checkpoint = Checkpoint()
+    for _ in range(2):
+        Driver(checkpoint, options(logs.path, assign=nothing)).drain()
+    assert (set(checkpoint.offsets.values()), checkpoint.rows()) == ({"{}"}, [])
+
+
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
         ({"startingOffsets": '{"t": {"0": 3, "1": -1}}'}, {0: 3, 1: 6}),
+        ({"startingOffsets": '{"t": "latest"}'}, {0: 9, 1: 6}),
+        ({"startingOffsets": '{"t": "Earliest"}'}, {0: 0, 1: 0}),
         ({"startingTimestamp": str(START_MS + 4000)}, {0: 4, 1: 4}),
         ({"startingOffsetsByTimestamp": f'{{"t": {{"0": {START_MS + 2500}, "1": {START_MS}}}}}'}, {0: 3, 1: 0}),
         (

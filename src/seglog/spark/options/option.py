@@ -9,6 +9,7 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from seglog.client.client_config import ClientConfig, Use, is_known, names_of_properties
@@ -196,7 +197,7 @@ def topic(name: str, value: str) -> str:
 
 
 def partitions(name: str, value: str) -> tuple[TopicPartition, ...]:
-    """``{"topic": [0, 1]}``: at least one partition; sorted, without repetitions."""
+    """``{"topic": [0, 1]}``, sorted, without repetitions. As in the connector, there may be no partition at all."""
     found: set[TopicPartition] = set()
     for each, numbers in json_object(name, value, _PARTITIONS_EXAMPLE).items():
         if not isinstance(numbers, list) or not all(_is_int(partition, 0, MAX_INT32) for partition in numbers):
@@ -204,15 +205,33 @@ def partitions(name: str, value: str) -> tuple[TopicPartition, ...]:
                 f"option {name}, topic {each!r}: it must have a list of partitions, as in {_PARTITIONS_EXAMPLE}"
             )
         found.update(TopicPartition(topic(name, each), partition) for partition in numbers)
-    if not found:
-        raise InvalidConfigError(f"option {name} is {value!r}: it names no partition")
+        if not numbers:
+            topic(name, each)
     return tuple(sorted(found))
 
 
-def per_partition(name: str, value: str, *, low: int, example: str) -> dict[TopicPartition, int]:
-    """``{"topic": {"0": number}}``, with offsets or timestamps of at least ``low``."""
+EVERY: Final = -1
+"""Stands for all partitions of a topic, in `per_partition`."""
+
+
+def per_partition(
+    name: str, value: str, *, low: int, example: str, words: Mapping[str, int] = MappingProxyType({})
+) -> dict[TopicPartition, int]:
+    """``{"topic": {"0": number}}``, with offsets or timestamps of at least ``low``.
+
+    A topic may have one of ``words`` instead, in any case; its number is then that of the partition `EVERY`.
+    """
     found: dict[TopicPartition, int] = {}
     for each, entries in json_object(name, value, example).items():
+        if words and isinstance(entries, str):
+            number = words.get(entries.strip().lower())
+            if number is None:
+                raise InvalidConfigError(
+                    f"option {name}, topic {each!r}: {entries!r} is not valid: {' or '.join(words)}, or a value for "
+                    f"each partition, as in {example}{did_you_mean(entries, words)}"
+                )
+            found[TopicPartition(topic(name, each), EVERY)] = number
+            continue
         if not isinstance(entries, dict):
             raise InvalidConfigError(
                 f"option {name}, topic {each!r}: it must have a value for each partition, as in {example}"

@@ -27,7 +27,8 @@ EARLIEST: Final = -2
 _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 Offsets = int | Mapping[TopicPartition, int]
-"""EARLIEST, LATEST, or an offset for each partition, which may also be one of these."""
+"""EARLIEST, LATEST, or an offset for each partition, which may also be one of these. The partition `EVERY` of a topic
+stands for all of its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ def _timestamps(name: str, value: str) -> Mapping[TopicPartition, int]:
 
 
 def parse_offsets(name: str, value: str) -> Offsets:
-    """``earliest``, ``latest`` or ``{"topic": {"0": 12}}``."""
+    """``earliest``, ``latest``, ``{"topic": {"0": 12}}`` or ``{"topic": "earliest"}``."""
     word = value.strip().lower()
     if word in _ENDS:
         return _ENDS[word]
@@ -148,7 +149,7 @@ def parse_offsets(name: str, value: str) -> Offsets:
             f"option {name} is {value!r}: earliest or latest, or offsets of partitions{did_you_mean(word, _ENDS)}"
         )
     example = '{"flights": {"0": 1234, "1": -2}} (-2 is earliest, -1 latest), or earliest, or latest'
-    return text.per_partition(name, value, low=EARLIEST, example=example)
+    return text.per_partition(name, value, low=EARLIEST, example=example, words=_ENDS)
 
 
 def option_name(side: Literal["starting", "ending"], bound: Bound) -> str:
@@ -159,7 +160,7 @@ def option_name(side: Literal["starting", "ending"], bound: Bound) -> str:
 
 
 _BY_PARTITION: Final = '`{"a": {"0": 1357000000000}}`'
-_OFFSETS: Final = '`earliest`, `latest` or `{"a": {"0": 17, "1": -2}}`'
+_OFFSETS: Final = '`earliest`, `latest` or `{"a": {"0": 17, "1": -2}, "b": "latest"}`'
 _ISOLATION: Final = text.choice("read_uncommitted", "read_committed")
 _TRUE_FALSE: Final = "`true`, `false`"
 _VIEWS: Final = ("records", "latest", "latest-parts", "batches", "segments", "group-offsets", "transactions", "tasks")
@@ -180,12 +181,14 @@ OPTIONS: Final = OptionTable(
     Option("subscribePattern", _pattern, "a Java regular expression",
            "Topics whose whole name matches."),
     Option("assign", lambda name, value: Assign(partitions=text.partitions(name, value)), '`{"a": [0, 1]}`',
-           "Partitions."),
+           "Partitions. Without any, as in `{}`, a query has no records."),
     Option("startingOffsets", parse_offsets, _OFFSETS,
-           "The first offset to read; -2 is the earliest. A batch query refuses `latest` and -1.",
+           "The first offset to read, of each partition or of all partitions of a topic; -2 is the earliest. A batch "
+           "query refuses `latest` and -1.",
            default_text="`earliest`; in streams `latest`"),
     Option("endingOffsets", parse_offsets, _OFFSETS,
-           "The offset at which to stop; -1 is the latest. Refuses `earliest` and -2. Not in streams.",
+           "The offset at which to stop, in the same form; -1 is the latest. Refuses `earliest` and -2. Not in "
+           "streams.",
            default=LATEST, default_text="`latest`"),
     Option("startingOffsetsByTimestamp", _timestamps, _BY_PARTITION,
            "Start at the first record with this timestamp (ms) or a later one. Overrides `startingOffsets`."),
@@ -459,9 +462,12 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
     ):
         if isinstance(bound, TimestampBound):
             continue
-        if wrong in ({bound} if isinstance(bound, int) else set(bound.values())):
+        given = {None: bound} if isinstance(bound, int) else bound
+        where = next((one for one, value in given.items() if value == wrong), None)
+        if wrong in given.values():
+            which = "" if where is None else f", topic {where.topic!r}"
             raise InvalidConfigError(
-                f"option {side}Offsets: {word} ({wrong}) would leave nothing to read in a batch query"
+                f"option {side}Offsets{which}: {word} ({wrong}) would leave nothing to read in a batch query"
             )
     start = starting.timestamps if isinstance(starting, TimestampBound) else starting
     end = ending.timestamps if isinstance(ending, TimestampBound) else ending
@@ -472,10 +478,16 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
     if not isinstance(start, Mapping) or not isinstance(end, Mapping):
         return
     names = option_name("starting", starting), option_name("ending", ending)
-    if set(start) != set(end):
-        odd = min(set(start) ^ set(end))
-        raise InvalidConfigError(f"options {names[0]} and {names[1]} must name the same partitions; only one has {odd}")
-    for partition in start:
+    # A topic with a word matches all that the other option has for it.
+    wide = {one.topic for one in (*start, *end) if one.partition == text.EVERY}
+    wide &= {one.topic for one in start} & {one.topic for one in end}
+    if differ := [one for one in set(start) ^ set(end) if one.topic not in wide]:
+        odd = min(differ)
+        which = f"topic {odd.topic!r}" if odd.partition == text.EVERY else str(odd)
+        raise InvalidConfigError(
+            f"options {names[0]} and {names[1]} must name the same partitions; only one has {which}"
+        )
+    for partition in set(start) & set(end):
         if 0 <= end[partition] < start[partition]:
             raise InvalidConfigError(f"{partition}: {names[0]} {start[partition]} is above {names[1]} {end[partition]}")
 

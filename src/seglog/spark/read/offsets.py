@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
+from seglog.spark.options.option import EVERY
 from seglog.spark.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, option_name
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 
@@ -79,7 +80,7 @@ def resolve_bound(
     name = option_name(side, bound)
     given = bound.timestamps if isinstance(bound, TimestampBound) else bound
     if not isinstance(given, int):
-        _check_same_partitions(name, set(given), {extent.topic_partition for extent in extents})
+        given = _of_each(name, given, {extent.topic_partition for extent in extents})
     values = [given if isinstance(given, int) else given[extent.topic_partition] for extent in extents]
     if not isinstance(bound, TimestampBound):
         ends = [{EARLIEST: extent.log_start, LATEST: extent.until} for extent in extents]
@@ -99,6 +100,17 @@ def resolve_bound(
                 )
             offset = extent.until
         found[extent.topic_partition] = offset
+    return found
+
+
+def _of_each(name: str, bound: Mapping[TopicPartition, int], read: set[TopicPartition]) -> dict[TopicPartition, int]:
+    """``bound`` with a value for each partition to read, also of topics that have one for `EVERY` partition."""
+    words = {one.topic: value for one, value in bound.items() if one.partition == EVERY}
+    for topic in sorted(set(words) - {one.topic for one in read}):
+        raise InvalidConfigError(f"option {name} names topic {topic!r}, which is not read")
+    found = {one: value for one, value in bound.items() if one.partition != EVERY}
+    found |= {one: words[one.topic] for one in read if one.topic in words}
+    _check_same_partitions(name, set(found), read)
     return found
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pyspark_seglog import DefaultSource
 from seglog.client.connection import BrokerConnection
 from seglog.core.errors import DataLossError, RequestFailedError, UnknownTopicError
 from seglog.core.types import TopicPartition as Partition
@@ -189,6 +190,19 @@ def test_an_empty_topic_and_an_empty_range(broker: Broker) -> None:
     assert offsets(make_reader(through(broker, subscribe="empty"))) == []
     same = '{"t": {"0": 5, "1": 5, "2": 5}}'
     assert offsets(make_reader(through(broker, startingOffsets=same, endingOffsets=same))) == []
+
+
+@pytest.mark.parametrize("nothing", ["{}", '{"t": []}', '{"no-such": []}'])
+@pytest.mark.parametrize("view", ["records", "latest", "batches"])
+def test_no_partition_assigned(broker: Broker, nothing: str, view: str) -> None:
+    source = DefaultSource({"kafka.bootstrap.servers": broker.bootstrap, "assign": nothing, "view": view})
+    assert list(source.reader(schema=source.schema()).partitions()) == []
+
+
+def test_one_word_for_all_partitions_of_a_topic(broker: Broker) -> None:
+    chosen = {"subscribe": "t,empty", "startingOffsets": '{"t": "earliest", "empty": {"0": 0, "1": -2}}'}
+    reader = make_reader(through(broker, **chosen, endingOffsets='{"t": "latest", "empty": "latest"}'))
+    assert len(offsets(reader)) == COUNT
 
 
 def test_a_task_that_is_given_up_leaves_nothing_to_the_next(broker: Broker) -> None:
