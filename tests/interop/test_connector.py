@@ -95,7 +95,12 @@ SAME: Final[Mapping[str, Options]] = {
 }
 
 
-_WITHOUT_ROWS: Final = ("an empty topic", "a pattern that nothing matches", "no partition", "a topic without partitions")
+_WITHOUT_ROWS: Final = (
+    "an empty topic",
+    "a pattern that nothing matches",
+    "no partition",
+    "a topic without partitions",
+)
 
 
 @pytest.mark.parametrize("source", OURS)

@@ -133,7 +133,10 @@ def test_a_path_and_brokers_together_are_read_from_both() -> None:
         ({**PATH, "endingOffsets": '{"a": null}'}, "option endingOffsets, topic 'a': it must have"),
         ({**PATH, "endingOffsets": '{"a b": "latest"}'}, "option endingOffsets: topic name 'a b' is not legal"),
         ({**PATH, "endingOffsets": '{"a": {"0": "latest"}}'}, "topic 'a': '0': 'latest' is not valid"),
-        ({**PATH, "endingOffsetsByTimestamp": '{"a": "latest"}'}, "option endingOffsetsByTimestamp, topic 'a': it must"),
+        (
+            {**PATH, "endingOffsetsByTimestamp": '{"a": "latest"}'},
+            "option endingOffsetsByTimestamp, topic 'a': it must",
+        ),
         (
             {**PATH, "startingOffsets": '{"a": "earliest"}', "endingOffsets": '{"b": "latest"}'},
             "must name the same partitions; only one has topic 'a'",

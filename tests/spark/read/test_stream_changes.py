@@ -205,12 +205,66 @@ def test_a_checkpoint_of_another_kind_of_source_is_refused(logs: seglog.LogDir) 
 def test_targets_that_went_away_fail_the_run(logs: seglog.LogDir) -> None:
     append(logs.log("t"), 30)
     checkpoint = Checkpoint()
-    chosen = options(logs.path, maxOffsetsPerTrigger="10", failOnDataLoss="false")
+    chosen = options(logs.path, maxOffsetsPerTrigger="10")
     driver = Driver(checkpoint, chosen, available_now=True)
     driver.trigger()
     logs.delete_topic("t")
     with pytest.raises(DataLossError, match=r"disappeared during Trigger\.AvailableNow"):
         driver.drain()
+
+
+@pytest.mark.parametrize("again", [0, 4, 40])
+def test_available_now_goes_on_without_a_topic_that_vanishes(logs: seglog.LogDir, again: int) -> None:
+    """Deleted, or also made again: shorter, or longer than before."""
+    logs.create_topic("u")
+    for topic in ("t", "u"):
+        append(logs.log(topic), 30)
+    checkpoint = Checkpoint()
+    chosen = options(logs.path, maxOffsetsPerTrigger="20", failOnDataLoss="false")
+    driver = Driver(checkpoint, chosen, available_now=True)
+    driver.trigger()
+    driver.trigger()
+    logs.delete_topic("t")
+    if again:
+        logs.create_topic("t", partitions=2)
+        append(logs.log("t"), again)
+    append(logs.log("u"), 5)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        driver.drain()
+    assert [row[2] for row in checkpoint.rows() if row[0] == "u"] == list(range(30))
+    assert again == 40 or any("partition t-0" in str(one.message) for one in said)
+    assert sum(row[0] == "t" for row in checkpoint.rows()) <= 30
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        Driver(checkpoint, chosen, available_now=True).drain()
+    assert [row[2] for row in checkpoint.rows() if row[0] == "u"] == list(range(35))
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"subscribe": "t"}, {"subscribe": "u"}),
+        ({"subscribePattern": "t|w"}, {"subscribePattern": "u.*"}),
+        ({"assign": '{"t": [0]}'}, {"assign": '{"t": [1], "u": [0]}'}),
+        ({"subscribe": "t"}, {"assign": "{}"}),
+    ],
+)
+@pytest.mark.parametrize("kill_at", [None, 3, 7])
+def test_sources_whose_order_was_exchanged(
+    logs: seglog.LogDir, fails: str, before: dict[str, str], after: dict[str, str], kill_at: int | None
+) -> None:
+    """The offsets of one source come to the other, also in a batch that has to be repeated."""
+    logs.create_topic("u")
+    for topic in ("t", "u"):
+        append(logs.log(topic), 5)
+    checkpoint = Checkpoint()
+    with suppress(KilledError):
+        Driver(checkpoint, options(logs.path, **before), kill_at=kill_at).drain()
+    said = r"offsets in the checkpoint are of topics t, .* does not select: were the sources of the query reordered"
+    with pytest.raises(InvalidConfigError, match=said):
+        Driver(checkpoint, options(logs.path, failOnDataLoss=fails, **after)).drain()
 
 
 # Everything at once

@@ -24,6 +24,7 @@ from seglog.spark.read.stream_planning import (
     parse_progress_offsets,
     plan_batch,
     rate_limit,
+    remaining_targets,
     report_losses,
 )
 from tests.cases import case
@@ -267,6 +268,16 @@ def test_targets_that_are_missed(
 ) -> None:
     with pytest.raises(DataLossError, match=message):
         check_targets(at(a0=9), end, found)
+
+
+def test_targets_without_what_is_gone() -> None:
+    """With failOnDataLoss=false a loss does not fail the run, but another query at the same checkpoint does."""
+    check_targets(at(a0=9), at(a0=5), {}, fail=False)
+    check_targets(at(a0=9), at(a0=5), states(a0=(0, 4)), fail=False)
+    check_targets(at(a1=9), at(a0=5, a1=9), states(a1=(0, 9)), fail=False)
+    with pytest.raises(DataLossError, match="found a-0 to 9 at its start, but a batch ends at 10"):
+        check_targets(at(a0=9), at(a0=10), states(a0=(0, 20)), fail=False)
+    assert remaining_targets(at(a0=9, a1=5, b0=3), at(a0=4, b0=7)) == at(a0=4, b0=3)
 
 
 # Lag

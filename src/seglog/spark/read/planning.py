@@ -5,7 +5,7 @@ How a range is divided depends on where the records come from: `directories.plan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar, assert_never
 
 from seglog.core.errors import UnknownTopicError
@@ -34,28 +34,39 @@ is a core for each."""
 def select(selection: Selection, available: Sequence[TopicPartition]) -> list[TopicPartition]:
     """The selected partitions, sorted. An `UnknownTopicError` names one that does not exist, and those that do."""
     match selection:
-        case None:
-            chosen = [partition for partition in available if partition.topic not in INTERNAL_TOPICS]
-        case SubscribePattern(pattern=pattern):
-            matches = compile_java(pattern).fullmatch
-            chosen = [p for p in available if matches(p.topic) and p.topic not in INTERNAL_TOPICS]
+        case None | SubscribePattern():
+            pass
         case Subscribe(topics=topics):
             there = {partition.topic for partition in available}
             for topic in topics:
                 if topic not in there:
                     raise UnknownTopicError(f"there is no topic {topic!r}; {_listed(topic, sorted(there))}")
-            wanted = set(topics)
-            chosen = [partition for partition in available if partition.topic in wanted]
         case Assign(partitions=partitions):
             known = set(available)
             for partition in partitions:
                 if partition not in known:
                     names = [str(one) for one in sorted(available)]
                     raise UnknownTopicError(f"there is no partition {partition}; {_listed(str(partition), names)}")
-            chosen = list(partitions)
         case _:
             assert_never(selection)
-    return sorted(chosen)
+    return sorted(filter(selector(selection), available))
+
+
+def selector(selection: Selection) -> Callable[[TopicPartition], bool]:
+    """Whether a selection has a partition, if that exists."""
+    match selection:
+        case None:
+            return lambda one: one.topic not in INTERNAL_TOPICS
+        case SubscribePattern(pattern=pattern):
+            matches = compile_java(pattern).fullmatch
+            return lambda one: one.topic not in INTERNAL_TOPICS and matches(one.topic) is not None
+        case Subscribe(topics=topics):
+            wanted = frozenset(topics)
+            return lambda one: one.topic in wanted
+        case Assign(partitions=partitions):
+            return frozenset(partitions).__contains__
+        case _:
+            assert_never(selection)
 
 
 def _listed(name: str, names: Sequence[str]) -> str:

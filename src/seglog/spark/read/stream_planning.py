@@ -60,6 +60,23 @@ def _not_offsets(value: object) -> InvalidConfigError:
     )
 
 
+def check_selected(offsets: StreamOffsets, selects: Callable[[TopicPartition], bool]) -> None:
+    """Raise `InvalidConfigError` if the offsets of a checkpoint are all of partitions that the source does not select.
+
+    Spark keeps the offsets of a query's sources in their order, so they are probably another source's. That is not a
+    loss of data.
+    """
+    if not offsets or any(map(selects, offsets)):
+        return
+    topics = sorted({partition.topic for partition in offsets})
+    named = ", ".join(topics[:10]) + (" …" if len(topics) > 10 else "")
+    raise InvalidConfigError(
+        f"the offsets in the checkpoint are of topics {named}, whose partitions this source does not select: were the "
+        "sources of the query reordered, or the topics in its options replaced? A query continues its checkpoint only "
+        "with its sources in their former order; a query of other topics needs a checkpoint of its own"
+    )
+
+
 class StreamPartition(NamedTuple):
     """The current state of a partition: readable from ``log_start`` to before ``until``, which is at most ``log_end``.
 
@@ -206,15 +223,29 @@ def report_losses(losses: Collection[str], *, fail: bool, warn: Callable[[str], 
     warn(f"this stream lost records and continues (failOnDataLoss=false): {said}")
 
 
-def check_targets(targets: StreamOffsets, end: StreamOffsets, states: StreamPartitions) -> None:
-    """With ``AvailableNow``: raise a `DataLossError` if a batch ends beyond its targets or the logs."""
-    for partition in sorted(end):
+def remaining_targets(targets: StreamOffsets, latest: StreamOffsets) -> dict[TopicPartition, int]:
+    """The targets of ``AvailableNow`` with ``failOnDataLoss=false``, without partitions that are gone, and not beyond
+    the ends of logs that became shorter.
+
+    >>> a, b = TopicPartition("t", 0), TopicPartition("t", 1)
+    >>> remaining_targets({a: 9, b: 5}, {a: 20})
+    {TopicPartition(topic='t', partition=0): 9}
+    """
+    return {partition: min(end, latest[partition]) for partition, end in targets.items() if partition in latest}
+
+
+def check_targets(targets: StreamOffsets, end: StreamOffsets, states: StreamPartitions, *, fail: bool = True) -> None:
+    """With ``AvailableNow``: raise a `DataLossError` if a batch ends beyond its targets, or if it must ``fail`` after a
+    loss, beyond the logs."""
+    for partition in sorted(end if fail else set(end) & set(states)):
         if partition not in targets or end[partition] > targets[partition]:
             known = f"{partition} to {targets[partition]}" if partition in targets else f"no partition {partition}"
             raise DataLossError(
                 f"Trigger.AvailableNow found {known} at its start, but a batch ends at {end[partition]}: another query "
                 "uses this checkpoint, or the topic was created again. Start the query again"
             )
+    if not fail:
+        return
     gone = sorted(set(targets) - set(states))
     if gone:
         raise DataLossError(f"partition {gone[0]} disappeared during Trigger.AvailableNow. Start the query again")

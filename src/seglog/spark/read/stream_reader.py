@@ -24,11 +24,13 @@ from seglog.core.errors import UnknownTopicError
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.spark.options.read_options import LATEST, Bound, ReadOptions, TimestampBound
 from seglog.spark.read.batch_reader import SeglogReader
+from seglog.spark.read.planning import selector
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.read.record_source import Survey
 from seglog.spark.read.stream_planning import (
     StreamOffsets,
     StreamPartition,
+    check_selected,
     check_targets,
     is_too_little,
     latest_offsets,
@@ -36,6 +38,7 @@ from seglog.spark.read.stream_planning import (
     offsets_to_json,
     plan_batch,
     rate_limit,
+    remaining_targets,
     report_losses,
     wait_where_known,
 )
@@ -124,13 +127,15 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         """The end of the next batch from ``start``, or ``start`` itself for no batch."""
-        begin = offsets_from_json(start)
+        begin = self._known_offsets(start)
         self._publish(begin)
         look = self._looked = self._look(begin)
         latest = latest_offsets(look.states, begin)
         if self._is_available_now:
             if self._targets is None:
                 self._targets = latest
+            elif not self._options.fail_on_data_loss:
+                self._targets = remaining_targets(self._targets, latest)
             latest = self._targets
         self._latest = dict(latest)
         is_first, self._is_begun = not self._is_begun, True
@@ -144,6 +149,12 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
         if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED:
             latest = rate_limit(limit.max_rows, begin, latest, log_starts)
         return offsets_to_json(latest)
+
+    def _known_offsets(self, value: object) -> dict[TopicPartition, int]:
+        """Offsets of the checkpoint, perhaps from an earlier run of the query, whose sources may have differed."""
+        offsets = offsets_from_json(value)
+        check_selected(offsets, selector(self._options.selection))
+        return offsets
 
     def commit(self, end: dict[str, Any]) -> None:
         """The batch that ended at ``end`` is committed. Spark says so when it plans the next one."""
@@ -175,7 +186,7 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch. If records are missing, raise `DataLossError` or warn, by ``failOnDataLoss``."""
-        begin, finish = offsets_from_json(start), offsets_from_json(end)
+        begin, finish = self._known_offsets(start), self._known_offsets(end)
         # Spark calls this before `latestOffset` to repeat a batch that it had planned before a stop. Only the first
         # batch starts at the initial offsets.
         replays_first = not self._is_begun and begin == self._initial
@@ -184,7 +195,7 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
         # end was decided earlier, perhaps from a later high watermark than the one visible now.
         look, self._looked = self._looked or self._look(begin, until="logEnd"), None
         if self._targets is not None:
-            check_targets(self._targets, finish, look.states)
+            check_targets(self._targets, finish, look.states, fail=self._options.fail_on_data_loss)
         left = set(begin) - set(finish)
         unselected = left & self._reader.source.available().partitions if left else frozenset()
         planned = plan_batch(begin, finish, look.states, replays_first=replays_first, unselected=unselected)
