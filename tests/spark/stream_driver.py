@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
@@ -55,7 +56,7 @@ class Checkpoint:
 
 
 class Driver:
-    """One run of a query. ``kill_at`` counts steps: at that one it dies."""
+    """One run of a query. ``kill_at`` counts steps: at that one it dies. ``schema`` has at least our columns."""
 
     def __init__(
         self,
@@ -65,13 +66,14 @@ class Driver:
         available_now: bool = False,
         kill_at: int | None = None,
         clock: Clock | None = None,
+        schema: StructType = SCHEMA,
     ) -> None:
         self._checkpoint = checkpoint
         self._left = kill_at
         self._options = parse_options(options, stream=True)
-        self.reader = SeglogStreamReader(SCHEMA, self._options, clock)
+        self.reader = SeglogStreamReader(schema, self._options, clock)
         # A reader of the same kind is sent to the workers.
-        self._worker = _PICKLING.loads(_PICKLING.dumps(SeglogStreamReader(SCHEMA, self._options)))
+        self._worker = _PICKLING.loads(_PICKLING.dumps(SeglogStreamReader(schema, self._options)))
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
         self._limit = self.reader.getDefaultReadLimit()
@@ -129,6 +131,7 @@ class Driver:
         for task in tasks:
             for batch in self._worker.read(_PICKLING.loads(_PICKLING.dumps(task))):
                 rows += zip(*(batch.column(name).to_pylist() for name in SCHEMA.names), strict=True)
+                self._watch(batch)
         self._step()
         before = self._checkpoint.sink.get(self._batch)
         if before is not None and sorted(rows) != before:
@@ -140,6 +143,9 @@ class Driver:
         self._step()
         self.reader.commit(json.loads(self._available))
 
+    def _watch(self, batch: pa.RecordBatch) -> None:
+        """A task has returned these records. For models that look at other columns, too."""
+
     def _step(self) -> None:
         if self._left is not None:
             self._left -= 1
@@ -147,12 +153,12 @@ class Driver:
                 raise KilledError
 
 
-def append(log: seglog.Log, count: int) -> None:
+def append(log: seglog.Log, count: int, key: bytes | None = None) -> None:
     """``count`` records, three to a batch, a second apart."""
     end = log.log_end_offset + count
     while (first := log.log_end_offset) < end:
         log.append_records(
-            [NewRecord(b"%d" % at, timestamp=START_MS + at * 1000) for at in range(first, min(first + 3, end))]
+            [NewRecord(b"%d" % at, key, START_MS + at * 1000) for at in range(first, min(first + 3, end))]
         )
 
 

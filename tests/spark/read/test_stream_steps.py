@@ -2,7 +2,8 @@
 
 A step is an access to a file or a request to a broker, by the driver or by a task. Before one of them, chosen by
 number, the event happens. Another topic of the pattern must arrive whole, no other error than `DataLossError` may be
-raised, and every record that is missing must have been announced.
+raised, every record that is missing must have been announced, and every record must be of the topic that was there when
+its batch was planned: the key of a record says which one of that name it was.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 import seglog
 from seglog.client.connection import BrokerConnection
@@ -27,11 +30,13 @@ from seglog.core.errors import DataLossError
 from seglog.core.fs import Fs, OsFs
 from seglog.spark.read.directories.source import DirectorySource
 from seglog.spark.read.mounted.source import MountedSource
+from seglog.spark.read.schema import COLUMNS
+from seglog.spark.read.stream_reader import SeglogStreamReader
 from seglog.spark.runtime.broker_connections import close_all
 from seglog.testing import Broker
 from tests.broker.python_clients import AdminClient, NewTopic
 from tests.cases import case
-from tests.spark.stream_driver import SMALL, Checkpoint, Driver, append
+from tests.spark.stream_driver import SCHEMA, SMALL, Checkpoint, Driver, append
 
 COUNT: Final = 12
 """Records that each topic has before the event and gets once more before the last batches."""
@@ -119,12 +124,14 @@ class Logs:
 
     def __init__(self, directory: seglog.LogDir) -> None:
         self.directory = directory
+        self.made: Counter[str] = Counter()
 
     def create(self, topic: str) -> None:
+        self.made[topic] += 1
         self.directory.create_topic(topic, config=SMALL)
 
     def append(self, topic: str, count: int) -> None:
-        append(self.directory.log(topic), count)
+        append(self.directory.log(topic), count, b"%d" % self.made[topic])
 
     def delete(self, topic: str) -> None:
         self.directory.delete_topic(topic)
@@ -152,13 +159,15 @@ class ServedLogs:
     def __init__(self, broker: Broker) -> None:
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+        self.made: Counter[str] = Counter()
 
     def create(self, topic: str) -> None:
+        self.made[topic] += 1
         self._admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
 
     def append(self, topic: str, count: int) -> None:
         for _ in range(count):
-            self._producer.produce(topic, b"v" * 100, partition=0)
+            self._producer.produce(topic, b"v" * 100, b"%d" % self.made[topic], partition=0)
         assert self._producer.flush(10) == 0
 
     def delete(self, topic: str) -> None:
@@ -176,6 +185,45 @@ class ServedLogs:
 
 
 World = Logs | ServedLogs
+_SCHEMA: Final = StructType([*SCHEMA.fields, COLUMNS["key"]])
+
+
+class Looks:
+    """Which topics of one name, in the order in which they were made, were there at the last look of a plan."""
+
+    def __init__(self, world: World, topic: str) -> None:
+        self.topic = topic
+        self.seen = range(0)
+        self._world = world
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        look = SeglogStreamReader._look
+
+        def watched(reader: SeglogStreamReader, *arguments: Any, **options: Any) -> Any:
+            before = self._world.made[self.topic]
+            found = look(reader, *arguments, **options)
+            self.seen = range(before, self._world.made[self.topic] + 1)
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SeglogStreamReader, "_look", watched)
+            yield
+
+
+class WatchingDriver(Driver):
+    """Checks that each record is of a topic that the plan of its batch saw."""
+
+    def __init__(self, looks: Looks, checkpoint: Checkpoint, options: Mapping[str, str], **more: Any) -> None:
+        super().__init__(checkpoint, options, schema=_SCHEMA, **more)
+        self._looks = looks
+
+    def _watch(self, batch: pa.RecordBatch) -> None:
+        pairs = zip(batch.column("topic").to_pylist(), batch.column("key").to_pylist(), strict=True)
+        read = {int(key) for topic, key in pairs if topic == self._looks.topic}
+        assert read <= set(self._looks.seen), "records of another topic of the same name"
+
+
 Event = Callable[[World, str], None]
 
 
@@ -225,9 +273,12 @@ EVENTS: Final[Mapping[str, Event]] = {
 }
 
 
-def run_case(world: World, chosen: Mapping[str, str], names: str, event: str, at: int, *, fails: bool) -> bool:
+def run_case(
+    world: World, chosen: Mapping[str, str], names: str, event: str, at: int, *, fails: bool, now: bool = False
+) -> bool:
     """A stream that has read ``COUNT`` records of two topics; then the event, before step ``at`` of the batches that
-    read as many again, of which the last is repeated by a new driver. Returns whether there were that many steps."""
+    read as many again, of which the last is repeated by a new driver; these run as `AvailableNow` if it is to be
+    ``now``. Returns whether there were that many steps."""
     kept, victim = f"{names}-kept", f"{names}-victim"
     for topic in (kept, victim):
         world.create(topic)
@@ -243,22 +294,22 @@ def run_case(world: World, chosen: Mapping[str, str], names: str, event: str, at
     lax = {**options, "failOnDataLoss": "false"}
     checkpoint = Checkpoint()
     loss: DataLossError | None = None
-    with stepping() as steps, listening() as said:
-        Driver(checkpoint, options).drain()
+    looks = Looks(world, victim)
+    with stepping() as steps, listening() as said, looks.watched():
+        WatchingDriver(looks, checkpoint, options).drain()
         for topic in (kept, victim):
             world.append(topic, COUNT)
         steps.plan(at, lambda: EVENTS[event](world, victim))
         try:
-            driver = Driver(checkpoint, options if fails else lax)
-            driver.drain()
+            WatchingDriver(looks, checkpoint, options if fails else lax, available_now=now).drain()
             checkpoint.commits.discard(max(checkpoint.commits))  # killed before the commit
             checkpoint.sink.pop(max(checkpoint.sink))
-            Driver(checkpoint, options if fails else lax).drain()
+            WatchingDriver(looks, checkpoint, options if fails else lax, available_now=now).drain()
         except DataLossError as error:
             loss = error
         was_over = steps.is_over
         world.append(kept, COUNT)
-        Driver(checkpoint, lax).drain()
+        WatchingDriver(looks, checkpoint, lax).drain()
     if loss is not None:
         assert fails, loss
         assert was_over, loss
@@ -276,13 +327,17 @@ def run_case(world: World, chosen: Mapping[str, str], names: str, event: str, at
 
 
 @settings(max_examples=settings().max_examples // 2)
-@given(event=st.sampled_from(list(EVENTS)), at=st.integers(0, 95), fails=st.booleans())
-@example(event="delete", at=60, fails=False)  # while the plan looks into a segment
-@example(event="expire all", at=60, fails=True)
-def test_directories(event: str, at: int, fails: bool) -> None:
+@given(event=st.sampled_from(list(EVENTS)), at=st.integers(0, 110), fails=st.booleans(), now=st.booleans())
+@example(event="delete", at=60, fails=False, now=False)  # while the plan looks into a segment
+@example(event="expire all", at=60, fails=True, now=False)
+@example(event="recreate longer", at=66, fails=False, now=True)  # between the plan and the tasks
+@example(event="recreate longer", at=66, fails=True, now=False)
+def test_directories(event: str, at: int, fails: bool, now: bool) -> None:
     case()
     with TemporaryDirectory() as scratch, seglog.open(Path(scratch) / "log") as directory:
-        run_case(Logs(directory), {"path": str(directory.path), "until": "logEnd"}, "t", event, at, fails=fails)
+        run_case(
+            Logs(directory), {"path": str(directory.path), "until": "logEnd"}, "t", event, at, fails=fails, now=now
+        )
 
 
 @pytest.fixture(scope="module")
@@ -302,12 +357,17 @@ _numbers: Final = iter(range(1_000_000))
 
 @pytest.mark.parametrize("source", ["brokers", "mounted"])
 @settings(max_examples=settings().max_examples // 5)
-@given(event=st.sampled_from([one for one in EVENTS if one != "truncate"]), at=st.integers(0, 40), fails=st.booleans())
-@example(event="another", at=2, fails=False)  # between Metadata and ListOffsets
-@example(event="delete", at=4, fails=False)  # between the plan and the tasks
-def test_brokers(broker: Broker, served: ServedLogs, source: str, event: str, at: int, fails: bool) -> None:
+@given(
+    event=st.sampled_from([one for one in EVENTS if one != "truncate"]),
+    at=st.integers(0, 40),
+    fails=st.booleans(),
+    now=st.booleans(),
+)
+@example(event="another", at=2, fails=False, now=False)  # between Metadata and ListOffsets
+@example(event="delete", at=4, fails=False, now=True)  # between the plan and the tasks
+def test_brokers(broker: Broker, served: ServedLogs, source: str, event: str, at: int, fails: bool, now: bool) -> None:
     case()
     chosen = {"kafka.bootstrap.servers": broker.bootstrap}
     if source == "mounted":
         chosen["path"] = broker.data_dir
-    run_case(served, chosen, f"t{next(_numbers)}", event, at, fails=fails)
+    run_case(served, chosen, f"t{next(_numbers)}", event, at, fails=fails, now=now)

@@ -6,21 +6,23 @@ import json
 import random
 import shutil
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from pyspark.sql.types import StructType
 
 from pyspark_seglog import DefaultSource
-from seglog.core.errors import InvalidConfigError
+from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.formats.checkpoints import read_offsets
+from seglog.storage.formats.checkpoints import read_offsets, write_partition_metadata
 from seglog.storage.formats.paths import LOG_START_OFFSETS
 from tests import golden
 from tests.cases import case
 from tests.cli.run import Run, run_here
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
+from tests.spark.logs import write_partition
 from tests.spark.views.view_reading import Row, read, reader
 from tests.storage.offline.verify.verified import batches as entries
 from tests.storage.offline.verify.verified import flip, make_dir
@@ -212,6 +214,19 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     for view in ("batches", "segments"):
         made, _ = reader(view, tmp_path / "logs", options)
         assert list(made.partitions()) == []
+
+
+def test_a_topic_that_was_created_again(tmp_path: Path) -> None:
+    partition = tmp_path / "t-0"
+    for number in (1, 2):
+        write_partition(partition, [[NewRecord(b"v")]] * number)
+        write_partition_metadata(OsFs(), str(partition), UUID(int=number << 64))
+        if number == 1:
+            made, _ = reader("batches", tmp_path)
+            tasks = list(made.partitions())
+            assert sum(len(batch) for task in tasks for batch in made.read(task)) == 1
+    with pytest.raises(DataLossError, match="topic t was deleted and created again since the query was planned"):
+        list(made.read(tasks[0]))
 
 
 # Segments

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.errors import DataLossError, OffsetOutOfRangeError
 from seglog.core.fs import File, Fs, OsFs
 from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType, TopicPartition
 from seglog.records.batch import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
@@ -18,6 +18,7 @@ from seglog.records.batch_kernels import Stop, Verdict
 from seglog.records.batch_tables import BATCH_DTYPE, BatchTable, walk_batches
 from seglog.records.column_decoding import plain_error
 from seglog.records.compression import Codec
+from seglog.spark.read.directories.partition_files import is_of_topic
 from seglog.spark.read.directories.planning import Piece, ReadRange
 from seglog.spark.runtime.log_dir_mount import check_file, mount_of
 from seglog.spark.views.tables import BatchTask, SegmentTask, microseconds, rows_of
@@ -126,10 +127,21 @@ def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
             held += requested.within(rows.table)
             reasons |= rows.reasons
             if sum(map(len, held)) >= _ROWS:
+                _check_topic(fs, task.range)
                 yield batch_columns(arrow, task.range.topic_partition, piece.log, np.concatenate(held), reasons)
                 held, reasons = [], {}
         if held:
+            _check_topic(fs, task.range)
             yield batch_columns(arrow, task.range.topic_partition, piece.log, np.concatenate(held), reasons)
+
+
+def _check_topic(fs: Fs, task: ReadRange) -> None:
+    """Raise `DataLossError` if what was just read may be another topic's of this name."""
+    if not is_of_topic(fs, task.directory, task.topic_id):
+        raise DataLossError(
+            f"{task.directory}: topic {task.topic_partition.topic} was deleted and created again since the query was "
+            "planned; call load() again"
+        )
 
 
 class _OffsetFilter:

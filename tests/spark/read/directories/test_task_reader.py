@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 from uuid import UUID
@@ -34,7 +36,7 @@ from seglog.spark.read.directories.task_reader import read_range
 from seglog.spark.read.spark_batches import BYTES, ROWS
 from seglog.storage.compaction.log_cleaner import compact
 from seglog.storage.compaction.round import PLAIN
-from seglog.storage.formats.checkpoints import MetaProperties, write_meta_properties
+from seglog.storage.formats.checkpoints import MetaProperties, write_meta_properties, write_partition_metadata
 from seglog.storage.log.log import Log
 from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from tests.cases import case
@@ -127,6 +129,83 @@ def test_a_deleted_topic_is_data_loss(three: Path, caplog: pytest.LogCaptureFixt
         read(task)
     assert read(task, failOnDataLoss="false") == []
     assert "offsets 0 to 59" in caplog.text
+
+
+IDS = (UUID(int=7 << 64), UUID(int=8 << 64))
+
+
+def recreate(partition: Path, count: int, topic_id: UUID | None) -> None:
+    """Another topic of the same name, with ``count`` batches of other records."""
+    shutil.rmtree(partition)
+    write_partition(partition, [[NewRecord(b"w" * 50, b"k")] * 4] * count)
+    if topic_id is not None:
+        write_partition_metadata(OsFs(), str(partition), topic_id)
+
+
+@pytest.mark.parametrize("count", [0, 4, 5, 15, 40])
+@pytest.mark.parametrize("topic_id", [IDS[1], None])
+@pytest.mark.parametrize("mode", ["failFast", "permissive"])
+def test_a_topic_that_was_created_again_is_another_topic(
+    three: Path, count: int, topic_id: UUID | None, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Shorter, as long, or longer, also while its id is not written yet."""
+    write_partition_metadata(OsFs(), str(three), IDS[0])
+    for task in (one_task(three), one_task(three, startingOffsets='{"t": {"0": 10}}')):
+        assert read(task, mode=mode) == list(range(task.offsets.start, 60))
+    recreate(three, count, topic_id)
+    start = task.offsets.start
+    said = rf"t-0: offsets {start} to 59 were not read: topic t was deleted and created again"
+    with pytest.raises(DataLossError, match=said):
+        read(task, mode=mode)
+    assert read(task, mode=mode, failOnDataLoss="false") == []
+    assert re.search(said, caplog.text)
+
+
+def test_a_topic_without_an_id_is_read_as_before(three: Path) -> None:
+    task = one_task(three)
+    write_partition_metadata(OsFs(), str(three), IDS[0])
+    assert read(task) == list(range(60))
+    (three / "partition.metadata").write_text("nonsense")
+    assert (one_task(three).topic_id, read(one_task(three))) == (None, list(range(60)))
+
+
+class OpeningFs(OsFs):
+    """Calls ``event`` before the first log is opened, or after."""
+
+    def __init__(self, event: Callable[[], None], *, before: bool) -> None:
+        self._event: Callable[[], None] | None = event
+        self._is_before = before
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        event, self._event = self._event, None
+        if event is not None and self._is_before:
+            event()
+        file = super().open(path, create=create, write=write)
+        if event is not None and not self._is_before:
+            event()
+        return file
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_topic_that_is_created_again_while_a_file_is_opened(three: Path, before: bool) -> None:
+    write_partition_metadata(OsFs(), str(three), IDS[0])
+    task = one_task(three)
+    with pytest.raises(DataLossError, match="topic t was deleted and created again"):
+        read(task, OpeningFs(lambda: recreate(three, 40, IDS[1]), before=before))
+
+
+@pytest.mark.parametrize("other_id", [IDS[0], None])
+def test_a_replica_of_the_planned_topic_replaces_one_of_another(tmp_path: Path, other_id: UUID | None) -> None:
+    for broker, topic_id in (("a", IDS[0]), ("b", other_id)):
+        write_partition(tmp_path / broker / "t-0", [BATCH] * 15)
+        if topic_id is not None:
+            write_partition_metadata(OsFs(), str(tmp_path / broker / "t-0"), topic_id)
+    task = replace(one_task(tmp_path / "a"), others=(str(tmp_path / "b" / "t-0"),))
+    recreate(tmp_path / "a" / "t-0", 40, IDS[1])
+    assert read(task) == list(range(60))
+    recreate(tmp_path / "b" / "t-0", 40, IDS[1])
+    with pytest.raises(DataLossError, match="topic t was deleted and created again"):
+        read(task)
 
 
 @pytest.fixture

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import lru_cache
 from typing import Final
+from uuid import UUID
 
+from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.batch import read_header
 from seglog.spark.read.directories.planning import Boundaries, DirectoryExtent, SegmentExtent
-from seglog.storage.formats.checkpoints import EpochEntry
+from seglog.storage.formats.checkpoints import EpochEntry, read_partition_metadata
 from seglog.storage.formats.paths import LOG, SWAP, parse_file_name, segment_paths
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, find_end
 from seglog.storage.offline.batch_reading import read_chunks
@@ -32,6 +34,7 @@ def read_extent(
     Reads the last index entry of the last segment and walks the batch headers from there to the end. Damage there
     raises `CorruptBatchError`, or is taken for the end if ``permissive``.
     """
+    topic_id = _topic_id(fs, path)  # first: of a topic that is created again now, files must not pass as the old one's
     segments = read_segments(fs, path)
     first = segments[0].base_offset if segments else 0
     end = first
@@ -45,7 +48,28 @@ def read_extent(
         log_end=end,
         until=end,
         segments=tuple(segments),
+        topic_id=topic_id,
     )
+
+
+def _topic_id(fs: Fs, path: str) -> UUID | None:
+    try:
+        return read_partition_metadata(fs, path)
+    except CorruptError:
+        return None
+
+
+def is_of_topic(fs: Fs, path: str, topic_id: UUID | None) -> bool:
+    """Whether a partition's directory still is of the topic with this id (None: not known). It had the id before.
+
+    FileNotFoundError if the directory does not exist.
+    """
+    if topic_id is None:
+        return True
+    found = read_partition_metadata(fs, path)
+    if found is None and not fs.exists(path):
+        raise FileNotFoundError(f"{path} does not exist any more")
+    return found == topic_id
 
 
 def read_segments(fs: Fs, path: str) -> list[SegmentExtent]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from seglog.core.types import TopicPartition
 from seglog.spark.read.planning import spread
@@ -33,11 +34,13 @@ class DirectoryExtent(PartitionExtent):
     """A partition in ``directory``. ``log_end`` is its log end offset.
 
     Records of ``aborted`` transactions are skipped. ``others`` are the directories of replicas with the same records up
-    to ``until``; ``mounts`` are the log directories of all of these. Segments rise.
+    to ``until``; ``mounts`` are the log directories of all of these. Segments rise. ``topic_id`` is None if the
+    directory does not say it, as before Kafka 2.8.
     """
 
     directory: str
     segments: tuple[SegmentExtent, ...]
+    topic_id: UUID | None = None
     aborted: tuple[AbortedTxn, ...] = ()
     others: tuple[str, ...] = ()
     mounts: tuple[LogDirMount, ...] = ()
@@ -60,14 +63,16 @@ class Piece(NamedTuple):
 class ReadRange:
     """The records of one task: those with an offset in ``offsets``, which were in ``pieces`` of files when planned.
 
-    If a piece has changed, the task surveys ``directory`` again; if that is gone, ``others``. ``mounts`` are their log
-    directories. Records of ``aborted`` transactions are skipped.
+    If a piece has changed, the task surveys ``directory`` again; if that is gone, or of another topic than that with
+    ``topic_id`` (None: any), ``others``. ``mounts`` are their log directories. Records of ``aborted`` transactions are
+    skipped.
     """
 
     topic_partition: TopicPartition
     directory: str
     offsets: OffsetRange
     pieces: tuple[Piece, ...]
+    topic_id: UUID | None = None
     aborted: tuple[AbortedTxn, ...] = ()
     others: tuple[str, ...] = ()
     mounts: tuple[LogDirMount, ...] = ()
@@ -145,6 +150,7 @@ def plan_shares(
                 directory=by_partition[share.topic_partition].directory,
                 offsets=offsets,
                 pieces=part,
+                topic_id=by_partition[share.topic_partition].topic_id,
                 aborted=tuple(
                     txn
                     for txn in by_partition[share.topic_partition].aborted

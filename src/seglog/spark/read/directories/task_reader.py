@@ -2,9 +2,11 @@
 
 Between planning and reading a segment may be rolled, compacted or deleted. Offsets define what a task reads; the bytes
 in the plan are only where it starts to look. If they have changed, the task surveys the directory again and continues
-from the offset it has reached. If a replica is gone or its disk fails, the task continues with another replica that had
-the same records when the query was planned. Records that no longer exist raise a `DataLossError`. A worker that does
-not see the log directory cannot know of a loss: it raises `InvalidLogDirError`, whatever ``failOnDataLoss`` says.
+from the offset it has reached. A directory that is now of another topic of the same name, by the id in its
+``partition.metadata``, has none of these records. If a replica is gone or its disk fails, the task continues with
+another replica that had the same records when the query was planned. Records that no longer exist raise a
+`DataLossError`. A worker that does not see the log directory cannot know of a loss: it raises `InvalidLogDirError`,
+whatever ``failOnDataLoss`` says.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from seglog.core.fs import Fs
 from seglog.records.column_decoding import DecodedRows
 from seglog.records.columns import SourcePartition
 from seglog.spark.options.read_options import ReadOptions
-from seglog.spark.read.directories.partition_files import read_segments
+from seglog.spark.read.directories.partition_files import is_of_topic, read_segments
 from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadRange, SegmentExtent, spans
 from seglog.spark.read.offsets import DATA_LOSS_HINT
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.spark_batches import selection_of, spark_batches
 from seglog.spark.runtime.log_dir_mount import mount_of
+from seglog.storage.formats.checkpoints import read_partition_metadata
 from seglog.storage.offline.batch_boundaries import IndexBoundaries
 from seglog.storage.offline.chunk_decoding import BatchExclusion
 from seglog.storage.offline.table_batches import CHUNK_BYTES, FileRange, iter_decoded
@@ -75,6 +78,8 @@ class _RangeReader:
         self._task = task
         self._directory = task.directory
         self._others = list(task.others)
+        self._is_recreated = False
+        """Whether the current directory is of another topic than the planned one."""
         self._options = options
         self._high = task.offsets.end
         self._low = task.offsets.start
@@ -116,6 +121,7 @@ class _RangeReader:
         stretch = FileRange(piece.log, piece.start, is_open=piece.next_base is None, is_checked=True)
         chunk = min(CHUNK_BYTES, max(piece.end - piece.start, _SMALLEST_READ))
         wanted = self._wanted._replace(low=self._low, high=end)
+        is_checked = False
         for decoded in iter_decoded(
             self._fs,
             stretch,
@@ -125,9 +131,23 @@ class _RangeReader:
             chunk_bytes=chunk,
             on_damage=self._note if self._options.permissive else None,
         ):
+            if not is_checked:  # the file is open: a directory that is replaced from now on does not matter
+                self._check_topic()
+                is_checked = True
             yield from self._advance(decoded)
         if self._low < end:
+            self._check_topic()
             self._confirm(piece, end)
+
+    def _check_topic(self) -> None:
+        if not self._is_of_topic():
+            raise OffsetOutOfRangeError(f"{self._directory} is now of another topic of this name")
+
+    def _is_of_topic(self) -> bool:
+        """Whether the directory is of the planned topic. A replica that never had an id is trusted."""
+        if self._directory != self._task.directory and read_partition_metadata(self._fs, self._directory) is None:
+            return True
+        return is_of_topic(self._fs, self._directory, self._task.topic_id)
 
     def _advance(self, decoded: DecodedRows) -> Iterator[pa.RecordBatch]:
         if decoded.rows is not None:
@@ -159,7 +179,10 @@ class _RangeReader:
         if first > self._low:
             if unseen:  # what is missing elsewhere may be there
                 raise unseen[0]
-            self._lose(f"{self._directory}: offsets {self._low} to {first - 1} were deleted before they were read")
+            why = "were deleted before they were read"
+            if self._is_recreated:
+                why = f"were not read: topic {self._task.topic_partition.topic} was deleted and created again"
+            self._lose(f"{self._directory}: offsets {self._low} to {first - 1} {why}")
             self._low = first
         extent = DirectoryExtent(
             topic_partition=self._task.topic_partition,
@@ -188,10 +211,14 @@ class _RangeReader:
         return True
 
     def _segments(self, unseen: list[InvalidLogDirError]) -> list[SegmentExtent]:
-        """The segments of the current replica; none, and an error in ``unseen``, if this worker does not see it."""
+        """The segments of the current replica; none if it is gone or of another topic; none, and an error in
+        ``unseen``, if this worker does not see it."""
+        self._is_recreated = False
         try:
             mount_of(self._task.mounts, self._directory).check(self._fs)
-            return read_segments(self._fs, self._directory)
+            segments = read_segments(self._fs, self._directory)
+            self._is_recreated = not self._is_of_topic()
+            return [] if self._is_recreated else segments
         except FileNotFoundError:
             return []
         except InvalidLogDirError as error:
