@@ -12,6 +12,8 @@ from seglog.protocol.apis import ApiKey
 from tests.kit.protocol_server import ProtocolServer
 
 TOPIC: Final = "t"
+PLANNED_ID: Final = UUID(int=1)
+"""The id that the topic has at first."""
 _VERSIONS: Final = {ApiKey.FETCH: 12, ApiKey.LIST_OFFSETS: 5, ApiKey.METADATA: 10}
 
 
@@ -51,16 +53,25 @@ class ScriptedBroker(ProtocolServer):
 
     Each answer to Fetch is the next of ``script``, by partition, and the last one again after that; a partition without
     one is as `FetchedPartition` by default. ``offsets`` are the log start offset and the high watermark by ListOffsets.
+    From ``fetch_version`` 13 on, Fetch has topic ids.
     """
 
-    def __init__(self, *script: Mapping[int, FetchedPartition], node: int = 0, partitions: int = 1) -> None:
-        super().__init__(_VERSIONS)
+    def __init__(
+        self,
+        *script: Mapping[int, FetchedPartition],
+        node: int = 0,
+        partitions: int = 1,
+        fetch_version: int = _VERSIONS[ApiKey.FETCH],
+    ) -> None:
+        super().__init__({**_VERSIONS, ApiKey.FETCH: fetch_version})
         self.node = node
         self.leader = node
         self.others: Sequence[ScriptedBroker] = ()
-        self.topic_id: UUID | None = UUID(int=1)
+        self.topic_id: UUID | None = PLANNED_ID
         self.offsets = (0, 10)
         self.fetches: list[FetchRequest] = []
+        self.look_ups = 0
+        """Requests for the topic's metadata."""
         self._partitions = partitions
         self._script = deque(script)
 
@@ -75,7 +86,7 @@ class ScriptedBroker(ProtocolServer):
         found = {number: answer.get(number, FetchedPartition()) for number in asked}
         partitions = [one.contents(number) for number, one in found.items() if not one.is_left_out]
         throttle = max(one.throttle_ms for one in found.values())
-        responses = [{"topic": TOPIC, "partitions": partitions}] if partitions else []
+        responses = [{"topic": TOPIC, "topic_id": PLANNED_ID, "partitions": partitions}] if partitions else []
         return {"throttle_time": throttle, "responses": responses}
 
     def answer(self, rack: str) -> Mapping[int, FetchedPartition]:
@@ -95,6 +106,7 @@ class ScriptedBroker(ProtocolServer):
             "partitions": [{"partition_index": number, "leader_id": self.leader} for number in numbers],
         }
         is_asked = request.topics is None or request.topics
+        self.look_ups += bool(is_asked)
         return {"brokers": brokers, "controller_id": self.node, "topics": [topic] if is_asked else []}
 
     def _list_offsets(self, request: Any) -> Mapping[str, Any]:

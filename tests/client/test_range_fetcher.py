@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 
 from seglog.client.client_config import ClientConfig
-from seglog.client.cluster_connections import ClusterConnections
+from seglog.client.cluster_connections import BrokerAddress, ClusterConnections
 from seglog.client.range_fetcher import FetchTarget, RangeFetcher
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import DataLossError, RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.records.batch import entries, last_offset_of
 from seglog.records.record import NewRecord, encode_batch
-from tests.client.scripted_broker import TOPIC, FetchedPartition, ScriptedBroker
+from tests.client.scripted_broker import PLANNED_ID, TOPIC, FetchedPartition, ScriptedBroker
 
 END = 10
 LONG, SHORT = 60.0, 0.2
@@ -42,13 +42,16 @@ def fetch(
     partitions: int = 1,
     rack: str = "",
     fails: bool = False,
+    planned: BrokerAddress | None = None,
 ) -> Fetched:
-    """Offsets 0 to before 10 of each partition."""
+    """Offsets 0 to before 10 of each partition, which the broker led when they were planned, or ``planned`` did."""
     config = ClientConfig.from_mapping(
         {"bootstrap.servers": str(broker.address), "retry.backoff.ms": "1", "client.rack": rack}, use="read"
     )
+    leader = planned or BrokerAddress(broker.node, broker.address)
     targets = [
-        FetchTarget(TopicPartition(TOPIC, number), UUID(int=1), 0, END, len(BATCH)) for number in range(partitions)
+        FetchTarget(TopicPartition(TOPIC, number), PLANNED_ID, 0, END, len(BATCH), leader)
+        for number in range(partitions)
     ]
     found = Fetched()
 
@@ -66,6 +69,13 @@ def fetch(
                 number = fetched.target.topic_partition.partition
                 found.offsets.setdefault(number, []).extend(range(max(entry.offset, fetched.position), upto))
             fetcher.advance(fetched, upto)
+    return found
+
+
+@pytest.fixture(params=[12, 13])
+def version(request: pytest.FixtureRequest) -> int:
+    """Of Fetch: before 13, it has no topic ids, and the fetcher looks up all leaders and ids first."""
+    found: int = request.param
     return found
 
 
@@ -92,13 +102,13 @@ _NOT_YET_COMMITTED = {
 
 @pytest.mark.parametrize("what", _NOT_YET_COMMITTED)
 @pytest.mark.parametrize("read_committed", [False, True])
-def test_waits_for_records_that_the_broker_cannot_return_yet(what: str, read_committed: bool) -> None:
+def test_waits_for_records_that_the_broker_cannot_return_yet(what: str, read_committed: bool, version: int) -> None:
     answer = _NOT_YET_COMMITTED[what]
     if not read_committed and what not in _NOT_YET:  # what a broker before Kafka 2.x, or a transaction, looks like
         with ScriptedBroker(*script(answer, answer, answer, WHOLE)) as broker:
             assert fetch(broker).offsets == {}
         return
-    with ScriptedBroker(*script(*[answer] * 7, WHOLE)) as broker:
+    with ScriptedBroker(*script(*[answer] * 7, WHOLE), fetch_version=version) as broker:
         found = fetch(broker, read_committed=read_committed)
     assert found.offsets == {0: list(range(END))}
     assert not found.losses
@@ -148,14 +158,46 @@ def test_a_throttled_answer_is_no_failure() -> None:
         assert fetch(broker, patience=0).offsets == {0: list(range(END))}
 
 
+# The leaders of the plan
+
+
+def test_a_planned_leader_is_asked_without_a_look_up(version: int) -> None:
+    """If Fetch has ids: otherwise it might return the records of a topic that was created again."""
+    with ScriptedBroker({0: WHOLE, 1: WHOLE}, partitions=2, fetch_version=version) as broker:
+        assert fetch(broker, partitions=2).offsets == {0: list(range(END)), 1: list(range(END))}
+        assert broker.look_ups == (version < 13)
+        broker.topic_id = UUID(int=2)
+        if version < 13:
+            (loss,) = fetch(broker).losses
+            assert loss == "topic t was deleted and created again: offsets 0 to 9 of t-0 were not read"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, None])
+def test_a_partition_whose_planned_leader_is_another_broker_now(code: ErrorCode | None) -> None:
+    """It answers that it does not lead, or it is gone."""
+    with ExitStack() as stack:
+        former = ScriptedBroker(*script(FetchedPartition(error=code or ErrorCode.NONE)), node=1, fetch_version=13)
+        broker = stack.enter_context(ScriptedBroker(*script(WHOLE), fetch_version=13))
+        planned = BrokerAddress(1, former.address)
+        if code is None:
+            with former:
+                pass
+        else:
+            stack.enter_context(former)
+        found = fetch(broker, planned=planned)
+        assert (len(former.fetches), broker.look_ups) == (0 if code is None else 1, 1)
+    assert found.offsets == {0: list(range(END))}
+    assert not found.losses
+
+
 # A nearer replica
 
 
-def test_a_follower_that_lags_sends_the_fetcher_back_to_the_leader() -> None:
+def test_a_follower_that_lags_sends_the_fetcher_back_to_the_leader(version: int) -> None:
     """The leader refers a client with a rack to the follower in each answer, without any records."""
     with ExitStack() as stack:
-        follower = stack.enter_context(ScriptedBroker(*script(FetchedPartition(3, 3)), node=1))
-        leader = stack.enter_context(_Leader(FetchedPartition(END, END, preferred=1), WHOLE))
+        follower = stack.enter_context(ScriptedBroker(*script(FetchedPartition(3, 3)), node=1, fetch_version=version))
+        leader = stack.enter_context(_Leader(FetchedPartition(END, END, preferred=1), WHOLE, version))
         leader.others = (follower,)
         found = fetch(leader, rack="here", read_committed=True)
         assert [one.rack for one in leader.fetches] == ["here", ""]
@@ -166,8 +208,8 @@ def test_a_follower_that_lags_sends_the_fetcher_back_to_the_leader() -> None:
 class _Leader(ScriptedBroker):
     """Answers a client with a rack in another way than one without."""
 
-    def __init__(self, with_rack: FetchedPartition, without: FetchedPartition) -> None:
-        super().__init__({0: without})
+    def __init__(self, with_rack: FetchedPartition, without: FetchedPartition, version: int) -> None:
+        super().__init__({0: without}, fetch_version=version)
         self._with_rack = with_rack
 
     def answer(self, rack: str) -> Mapping[int, FetchedPartition]:
@@ -186,9 +228,9 @@ _LOSSES = {
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("what", _LOSSES)
-def test_a_loss_names_partition_and_offsets(what: str, fails: bool) -> None:
+def test_a_loss_names_partition_and_offsets(what: str, fails: bool, version: int) -> None:
     code = ErrorCode.OFFSET_OUT_OF_RANGE if what == "emptied" else ErrorCode.UNKNOWN_TOPIC_ID
-    with ScriptedBroker(*script(FetchedPartition(error=code))) as broker:
+    with ScriptedBroker(*script(FetchedPartition(error=code)), fetch_version=version) as broker:
         broker.offsets = (END, END) if what == "emptied" else (0, END)
         broker.topic_id = {"deleted": None, "created again": UUID(int=2)}.get(what, UUID(int=1))
         if fails:
@@ -210,12 +252,12 @@ def test_records_below_the_log_start_offset_are_lost_and_the_others_are_read() -
 
 
 @pytest.mark.parametrize("patience", [SHORT, LONG])
-def test_a_log_that_an_unclean_election_truncated_is_a_loss_unless_it_grows_again(patience: float) -> None:
+def test_a_log_truncated_by_an_unclean_election_is_a_loss_unless_it_grows_again(patience: float, version: int) -> None:
     """A new leader may not know its high watermark yet, so the fetcher asks again for a while."""
     few = FetchedPartition(END, END, bytes(encode_batch([NewRecord(b"v")] * 4, base_offset=0)))
     beyond = FetchedPartition(error=ErrorCode.OFFSET_OUT_OF_RANGE)
     rest = [WHOLE] if patience == LONG else []
-    with ScriptedBroker(*script(few, beyond, beyond, *rest)) as broker:
+    with ScriptedBroker(*script(few, beyond, beyond, *rest), fetch_version=version) as broker:
         broker.offsets = (0, 2)
         found = fetch(broker, patience=patience)
     if patience == LONG:

@@ -25,6 +25,13 @@ _AT_ONCE: Final = 500
 """Topics in one request, to keep the response small."""
 
 
+class BrokerAddress(NamedTuple):
+    """A broker of a cluster, and where it was last seen."""
+
+    node_id: int
+    address: HostPort
+
+
 class PartitionLeader(NamedTuple):
     """``leader`` and ``leader_epoch`` are -1 if the partition has no leader or the broker does not tell the epoch.
     ``error`` is the code of the partition in the answer."""

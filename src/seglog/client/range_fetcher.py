@@ -2,6 +2,9 @@
 
 Leaders may change, restart or throttle meanwhile; a follower may be nearer (KIP-392). The next request to a broker is
 sent before its last answer is decoded, so that broker and client work at the same time.
+
+Metadata of a topic names all of its partitions: with thousands of them, asking for it costs more than a small range. So
+targets say who led when they were planned, and the fetcher looks up a leader only if that is unknown or has failed.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from seglog.client.bootstrap import HostPort
-from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
+from seglog.client.cluster_connections import BrokerAddress, ClusterConnections
 from seglog.client.connection import describe_code
 from seglog.client.leader_offsets import EARLIEST, LATEST, MOVED, list_offsets
 from seglog.core.clock import SystemClock
@@ -22,6 +25,8 @@ from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
 
+_IDS_FROM: Final = 13
+"""The version of Fetch that names topics by id (KIP-516): a broker then refuses another topic of the same name."""
 _PARTITIONS_AT_ONCE: Final = 1000
 _MARGIN: Final = 64 << 10
 """Bytes that are asked for beyond the estimate of a range."""
@@ -34,7 +39,8 @@ _EMPTY_ANSWERS: Final = 3
 class FetchTarget(NamedTuple):
     """The offsets ``start`` to before ``end`` of a partition, of about ``size`` bytes.
 
-    ``topic_id`` is None only where brokers have no topic ids (before Kafka 2.8).
+    ``topic_id`` is None only where brokers have no topic ids (before Kafka 2.8). ``leader`` is the broker that led a
+    while ago; None: it must be looked up.
     """
 
     topic_partition: TopicPartition
@@ -42,6 +48,7 @@ class FetchTarget(NamedTuple):
     start: int
     end: int
     size: int
+    leader: BrokerAddress | None = None
 
 
 class AbortedProducer(NamedTuple):
@@ -141,7 +148,9 @@ class RangeFetcher:
         self._clock = SystemClock()
         self._all = {target.topic_partition: _Progress(target) for target in targets if target.end > target.start}
         self._names = {target.topic_id: target.topic_partition.topic for target in targets if target.topic_id}
-        self._metadata: ClusterMetadata | None = None
+        self._brokers: dict[int, HostPort] = {}
+        """Addresses, of leaders as they were planned or of all brokers as Metadata had them last."""
+        self._leaders: dict[TopicPartition, int] = {}
         self._gone_after = min(cluster.config.timeout, patience)
         """Seconds after which a shorter log is a loss: a new leader may not know its high watermark yet."""
         self._first: TopicPartition | None = None
@@ -155,6 +164,7 @@ class RangeFetcher:
         """Items of the last answer that the caller has not advanced yet."""
 
     def __iter__(self) -> Iterator[FetchedRecords]:
+        self._ask_planned_leaders()
         try:
             while True:
                 self._send()
@@ -184,6 +194,29 @@ class RangeFetcher:
 
     # Requests
 
+    def _ask_planned_leaders(self) -> None:
+        """Begin at the leaders of the plan, unless they are away, or could take another topic for that of a target."""
+        usable: dict[BrokerAddress, bool] = {}
+        for progress in self._all.values():
+            leader = progress.target.leader
+            if leader is None:
+                continue
+            if leader not in usable:
+                usable[leader] = self._names_ids(leader.address)
+            if usable[leader] or progress.target.topic_id is None:
+                self._brokers[leader.node_id] = leader.address
+                self._ask_leader(progress, leader.node_id)
+
+    def _names_ids(self, address: HostPort) -> bool:
+        try:
+            return (self._cluster.at(address).version(ApiKey.FETCH) or 0) >= _IDS_FROM
+        except BrokerUnavailableError:
+            return False
+
+    def _ask_leader(self, progress: _Progress, node: int) -> None:
+        self._leaders[progress.target.topic_partition] = node
+        progress.ask(node)
+
     def _send(self) -> None:
         """Ask each broker that has something and is not busy."""
         self._look_up()
@@ -196,7 +229,7 @@ class RangeFetcher:
         for node, wanted in by_node.items():
             if self._not_before.get(node, 0.0) > now:
                 continue
-            address = self._metadata.brokers.get(node) if self._metadata is not None else None
+            address = self._brokers.get(node)
             if address is None:
                 self._trouble(wanted, f"broker {node} is not in the cluster any more")
                 continue
@@ -252,10 +285,11 @@ class RangeFetcher:
             return
         self._next_look_up = now + self._config.retry_backoff
         try:
-            self._metadata = metadata = self._cluster.metadata({one.target.topic_partition.topic for one in lost})
+            metadata = self._cluster.metadata({one.target.topic_partition.topic for one in lost})
         except BrokerUnavailableError as error:
             self._trouble(lost, str(error))
             return
+        self._brokers = dict(metadata.brokers)
         for one in lost:
             partition = one.target.topic_partition
             topic = metadata.topics.get(partition.topic)
@@ -263,7 +297,7 @@ class RangeFetcher:
             if topic is not None and topic.topic_id and one.target.topic_id not in (None, topic.topic_id):
                 self._skip(one, one.target.end, f"topic {partition.topic} was deleted and created again")
             elif leader is not None and leader.leader in metadata.brokers:
-                one.ask(leader.leader)
+                self._ask_leader(one, leader.leader)
             elif topic is not None and topic.error and topic.error not in MOVED:
                 raise RequestFailedError(f"topic {partition.topic}: {describe_code(topic.error)}")
             elif metadata.lacks(partition):
@@ -365,8 +399,7 @@ class RangeFetcher:
         partition = progress.target.topic_partition
         reason = f"broker {address}: {describe_code(code)}"
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            leader = self._metadata.leader(partition) if self._metadata else None
-            if leader is not None and leader.leader == node:
+            if self._leaders.get(partition) == node:
                 return self._out_of_range(progress, reason)
         elif code not in MOVED and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             raise RequestFailedError(f"{partition}, offset {progress.position}: {reason}")
@@ -396,10 +429,17 @@ class RangeFetcher:
     def _prefer(self, progress: _Progress, replica: int, address: HostPort) -> bool:
         """Continue at the replica that the leader says is nearest; errors lead back to the leader, which is then asked
         for the records themselves. Returns whether to wait before the next try."""
-        if self._metadata is not None and replica in self._metadata.brokers and progress.failing_since is None:
-            progress.ask(replica)
-            return False
-        self._trouble([progress], f"broker {address} refers to replica {replica}")
+        reason = f"broker {address} refers to replica {replica}"
+        if progress.failing_since is None:
+            try:
+                if replica not in self._brokers:  # so far only leaders may be known
+                    self._brokers |= self._cluster.metadata(()).brokers
+            except BrokerUnavailableError as error:
+                reason += f": {error}"
+            if replica in self._brokers:
+                progress.ask(replica)
+                return False
+        self._trouble([progress], reason)
         return True
 
     def _empty(self, progress: _Progress, answer: Message, address: HostPort, *, is_first: bool) -> bool:

@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.client.range_fetcher import FetchTarget
 from seglog.core.errors import CorruptBatchError
 from seglog.records.batch_kernels import Stop
 from seglog.records.batch_tables import walk_batches
 from seglog.spark.options.read_options import ReadOptions
-from seglog.spark.read.brokers.task_reader import fetcher_of
+from seglog.spark.read.brokers.task_reader import fetch_targets, fetcher_of
 from seglog.spark.views.batch_rows import batch_columns, checks_crcs, reasons_of
 from seglog.spark.views.tables import FetchedBatchTask
 from seglog.storage.offline.chunk_decoding import last_offsets
@@ -24,8 +23,8 @@ def fetched_batch_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The batches of ``task`` in order. They have no file and no position."""
     check_crc = checks_crcs(arrow.names)
+    (target,) = fetch_targets([task.range])
     low, high = task.range.offsets
-    target = FetchTarget(task.range.topic_partition, task.range.topic_id, low, high, task.range.size)
     fetcher = fetcher_of(cluster, [target], options)
     for fetched in fetcher:
         upto, stop = fetched.position, Stop.FULL

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from seglog.client.bootstrap import HostPort
+from seglog.client.cluster_connections import BrokerAddress
 from seglog.core.types import TopicPartition
 from seglog.spark.read.planning import spread
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent, PartitionRange, cut_evenly, divide
@@ -24,21 +24,23 @@ USUAL_BYTES: Final = 256.0
 class BrokerExtent(PartitionExtent):
     """A partition as its leader described it. ``log_end`` is the high watermark: nothing above it can be fetched.
 
-    ``topic_id`` is None before Kafka 2.8. ``leader`` is where the leader was.
+    ``topic_id`` is None before Kafka 2.8. ``leader`` is the broker that was asked.
     """
 
     topic_id: UUID | None
-    leader: HostPort | None = None
+    leader: BrokerAddress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRange:
-    """Offsets that a task fetches, and the estimated ``size`` of their batches in bytes."""
+    """Offsets that a task fetches, and the estimated ``size`` of their batches in bytes. ``leader`` is the one of the
+    plan, which a task asks first; None: it looks the leader up."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None
     offsets: OffsetRange
     size: int
+    leader: BrokerAddress | None = None
 
 
 def plan(
@@ -71,7 +73,7 @@ def plan_shares(
     is_divided: bool,
 ) -> list[FetchRange]:
     """Divide ``shares`` of partitions among tasks by estimated sizes alone, in their order."""
-    ids = {extent.topic_partition: extent.topic_id for extent in extents}
+    by_partition = {extent.topic_partition: extent for extent in extents}
 
     def size_of(share: PartitionRange) -> int:
         return int(share.offsets.size * bytes_per_offset.get(share.topic_partition, USUAL_BYTES)) + 1
@@ -80,9 +82,10 @@ def plan_shares(
     return [
         FetchRange(
             topic_partition=part.topic_partition,
-            topic_id=ids[part.topic_partition],
+            topic_id=by_partition[part.topic_partition].topic_id,
             offsets=part.offsets,
             size=size_of(part),
+            leader=by_partition[part.topic_partition].leader,
         )
         for share in shares
         for part in cut_evenly(

@@ -65,7 +65,7 @@ def _sample(
             "partition_max_bytes": size,
         }
         topic = extent.topic_partition.topic, extent.topic_id
-        by_leader.setdefault(extent.leader, {}).setdefault(topic, []).append(wanted)
+        by_leader.setdefault(extent.leader.address, {}).setdefault(topic, []).append(wanted)
     requests = {
         address: {
             "replica_id": -1,

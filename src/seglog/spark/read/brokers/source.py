@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from seglog.client.client_config import ClientConfig
-from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
+from seglog.client.cluster_connections import BrokerAddress, ClusterConnections, ClusterMetadata
 from seglog.client.group_offsets import commit_offsets
 from seglog.client.leader_offsets import EARLIEST, LATEST, OffsetQuestion, answer_offsets
 from seglog.client.retries import ask_patiently
@@ -76,6 +76,7 @@ class BrokerSource:
         starts, marks, *others = self._offsets(questions, metadata)
         stable = others[0] if others else marks
         bound = "last stable offset" if options.read_committed else "high watermark"
+        brokers = {node: BrokerAddress(node, address) for node, address in metadata.brokers.items()}
         extents = [
             BrokerExtent(
                 topic_partition=one,
@@ -84,7 +85,7 @@ class BrokerSource:
                 until=max(min(stable[one], marks[one]), starts[one]),
                 bound=bound,
                 topic_id=metadata.topics[one.topic].topic_id,
-                leader=metadata.address(one),
+                leader=None if (leader := metadata.leader(one)) is None else brokers.get(leader.leader),
             )
             for one in chosen
         ]

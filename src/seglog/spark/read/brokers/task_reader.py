@@ -71,7 +71,7 @@ def fetch_targets(ranges: Iterable[FetchRange]) -> list[FetchTarget]:
         if last is not None and (last.topic_partition, last.end) == (one.topic_partition, start):
             found[-1] = last._replace(end=end, size=last.size + size)
         else:
-            found.append(FetchTarget(one.topic_partition, one.topic_id, start, end, size))
+            found.append(FetchTarget(one.topic_partition, one.topic_id, start, end, size, one.leader))
     return found
 
 
