@@ -45,8 +45,9 @@ async def create_topic(node: Node, name: str, fixture: TopicFixture) -> None:
     assignment = node.changes.place(fixture.partitions, fixture.replication)
     await node.changes.create(name, assignment, config_text(fixture.config))
     for number, records in batches:
-        replica = node.topics.partition(name, number)
-        assert replica is not None
+        # The controller takes up many partitions in parts.
+        while (replica := node.topics.partition(name, number)) is None or not replica.leads:
+            await asyncio.sleep(0.001)
         now_ms = replica.log.clock.now_ms()
         replica.append(encode_batch([one._replace(timestamp=now_ms) if one.timestamp < 0 else one for one in records]))
 
