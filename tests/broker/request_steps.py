@@ -296,6 +296,16 @@ REQUESTS: Final[Mapping[str, Callable[[int], Request]]] = {
         None,
         {"topics": _of_topic("partitions", lambda n: n, "topic")(count)},
     ),
+    "AlterReplicaLogDirs": lambda count: (
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        None,
+        {"dirs": [{"path": "/d", "topics": _of_topic("partitions", lambda n: n)(count)}]},
+    ),
+    "DescribeQuorum": lambda count: (
+        ApiKey.DESCRIBE_QUORUM,
+        None,
+        {"topics": _of_topic("partitions", lambda n: {"partition_index": n}, "topic_name")(count)},
+    ),
     "DescribeTopicPartitions": lambda count: (
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         None,

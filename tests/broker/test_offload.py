@@ -82,7 +82,7 @@ def test_a_metadata_request_of_many_names_leaves_turns_to_others(broker: Running
     topics = [*names, names[0]]
     answer, turns = ask_beside(broker, ApiKey.METADATA, 9, topics=topics, allow_auto_topic_creation=True)
     assert [topic.name for topic in answer.topics] == [one["name"] for one in names]
-    assert {topic.error_code for topic in answer.topics} == {3}
+    assert [topic.error_code for topic in answer.topics[100:]] == [3] * (NAMES - 100)  # the first hundred are created
     assert turns > NAMES // offload.SLICE
 
 

@@ -47,6 +47,8 @@ _WITHOUT: Final = {
     ApiKey.SHARE_FETCH: "refused",
     ApiKey.SHARE_ACKNOWLEDGE: "refused",
     ApiKey.STREAMS_GROUP_HEARTBEAT: "refused",
+    ApiKey.ADD_RAFT_VOTER: "refused",
+    ApiKey.STREAMS_GROUP_DESCRIBE: "refused",
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "refused",
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: "refused",
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: "refused",

@@ -331,7 +331,7 @@ def test_a_broker_is_not_removed_while_too_few_would_remain(tmp_path: Path) -> N
         await desk.dies(3)
         why = (
             "t-0 has 3 replicas, but only 2 brokers would remain without broker 3: "
-            "add a broker first, or give the topic fewer replicas"
+            "add a broker first, or keep fewer replicas: seglog cluster set-replicas 2 t"
         )
         assert await unregister(desk, 3) == (38, why)
         assert await moving(desk) == []

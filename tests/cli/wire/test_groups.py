@@ -49,7 +49,7 @@ def group(wire: Run, topic_name: str) -> str:
     record of now."""
     wire("topics", "create", topic_name, "-p", "2")
     lines = [b'{"value":"%d","partition":0,"timestamp":%d}\n' % (number, 1000 * number) for number in range(1, 11)]
-    now = b'{"value":"bm93","partition":1,"timestamp":%d}\n' % SystemClock().now_ms()
+    now = b'{"value":"now","partition":1,"timestamp":%d}\n' % SystemClock().now_ms()
     wire("produce", topic_name, "--records", "--keep-partitions", stdin=b"".join([*lines, now]))
     name = f"group-of-{topic_name}"
     reset = wire("groups", "reset-offsets", name, "-t", f"{topic_name}:0", "--to-latest", "--execute")

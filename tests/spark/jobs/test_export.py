@@ -14,7 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seglog.cli.main import main
-from seglog.core.errors import InvalidConfigError, InvalidRecordError, OffsetOutOfRangeError, UnknownTopicError
+from seglog.core.errors import (
+    InvalidConfigError,
+    InvalidRecordError,
+    OffsetOutOfRangeError,
+    TimestampRangeError,
+    UnknownTopicError,
+)
 from seglog.core.fs import OsFs
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.spark.jobs.export import ExportInUseError, export
@@ -168,7 +174,9 @@ def test_a_day_that_no_calendar_has(spark: SparkSession, tmp_path: Path) -> None
         directory.create_topic("t", 1, {"message.timestamp.after.max.ms": 2**63 - 1})
         for timestamp in (NOON, 300_000 * 365 * DAY_MS, 2**62):
             directory.log("t").append_records([NewRecord(b"v", None, timestamp)])
-    export(spark, log, output, columns=["offset"])
+    with pytest.raises(TimestampRangeError, match=r"topic t, partition 0, offset 1: the timestamp .* milliseconds"):
+        export(spark, log, output, columns=["offset"])
+    export(spark, log, output, columns=["offset"], options={"mode": "permissive"})
     found = [(file.parent.name, file) for file in _files(output)]
     assert [name for name, _ in found] == ["date=2013-01-01", "date=__HIVE_DEFAULT_PARTITION__"]
 

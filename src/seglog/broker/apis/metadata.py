@@ -12,7 +12,7 @@ from uuid import UUID
 from seglog.broker.auto_creation import AutoCreation
 from seglog.broker.configuration import Configuration
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
-from seglog.broker.offload import SLICE, Offload, drop, slices
+from seglog.broker.offload import SLICE, Offload, drop, in_turns, slices
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import INTERNAL, PartitionMetadata, Topic, Topics
@@ -261,18 +261,18 @@ class MetadataApis:
         results = [await self._log_dir(directory, wanted) for directory in self._topics.directories()]
         return {"results": results + [_failed(path) for path in self._topics.lost_directories()]}
 
-    def alter_replica_log_dirs(self, request: Message, context: RequestContext) -> Answer:
+    async def alter_replica_log_dirs(self, request: Message, context: RequestContext) -> Answer:
         """A replica stays in its directory, so only its own may be named for it. Codes as in
         ``ReplicaManager.alterReplicaLogDirs``; 42 for a move."""
         wanted = {  # the last one counts, as in Kafka
             (topic.name, number): directory.path
-            for directory in request.dirs
-            for topic in directory.topics
-            for number in topic.partitions
+            async for directory in in_turns(request.dirs)
+            async for topic in in_turns(directory.topics)
+            async for number in in_turns(topic.partitions)
         }
         found: dict[str, list[dict[str, int]]] = {}
         moves = []
-        for (name, number), path in wanted.items():
+        async for (name, number), path in in_turns(wanted.items()):
             code = self._move_code(name, number, path)
             found.setdefault(name, []).append({"partition_index": number, "error_code": int(code)})
             if code is ErrorCode.INVALID_REQUEST:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from seglog.broker.identity import Identity
+from seglog.broker.offload import in_turns
 from seglog.broker.requests import NO_SUCH_PARTITION, Answer, ApiHandler, RequestContext
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.model import NO_LEADER
@@ -31,13 +32,15 @@ class QuorumApis:
     def handlers(self) -> Mapping[int, ApiHandler]:
         return {ApiKey.DESCRIBE_QUORUM: self.describe_quorum}
 
-    def describe_quorum(self, request: Message, context: RequestContext) -> Answer:
+    async def describe_quorum(self, request: Message, context: RequestContext) -> Answer:
         topics = [
             {
                 "topic_name": topic.topic_name,
-                "partitions": [self._partition(topic.topic_name, one.partition_index) for one in topic.partitions],
+                "partitions": [
+                    self._partition(topic.topic_name, one.partition_index) async for one in in_turns(topic.partitions)
+                ],
             }
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
         is_known = any(not one["error_code"] for topic in topics for one in topic["partitions"])
         nodes = [self._node(context.listener)] if is_known else []
