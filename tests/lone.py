@@ -24,6 +24,7 @@ from seglog.cluster.store import MetadataStore, VersionedValue
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica, ReplicaListener
 from seglog.storage.directory.log_dir import LogDir
+from tests.kit.log_changes import take_over
 
 NODE: Final = 1
 _BROKERS: Final[Mapping[int, BrokerRegistration]] = {
@@ -39,7 +40,7 @@ def view_of_nothing() -> ClusterView:
 
 def lead(replica: Replica, state: PartitionState, version: int = 0) -> None:
     me = Member(NODE, BROKER_EPOCH)
-    replica.apply(VersionedState(state, version), me, _BROKERS, 0, lag_max_ms=_LAG_MS)
+    take_over(replica, VersionedState(state, version), me, _BROKERS, lag_max_ms=_LAG_MS)
 
 
 def led(

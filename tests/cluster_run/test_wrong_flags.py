@@ -47,5 +47,5 @@ def test_a_directory_of_a_cluster_is_not_served_without_it(memory: Path) -> None
         left = seglog_command("cluster", "leave", memory / "alone")
         assert left.code == 0, left.err
         cluster[1].start()
-        assert values(cluster.bootstrap, "t") == ["kept"]
         cluster.wait_healthy()
+        assert values(cluster.bootstrap, "t") == ["kept"]

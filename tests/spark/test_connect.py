@@ -11,13 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seglog.records.record import NewRecord
-from tests.spark.logs import write_partition
+from seglog.storage.directory.log_dir import LogDir
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 
 def test_a_log_through_a_connect_server(spark: SparkSession, tmp_path: Path) -> None:
-    write_partition(tmp_path / "logs" / "t-0", [[NewRecord(b"1", b"a"), NewRecord(b"2", b"b"), NewRecord(b"3", b"b")]])
+    with LogDir.open(tmp_path / "logs") as directory:
+        directory.create_topic("t", 1)
+        directory.log("t").append_records([NewRecord(b"1", b"a"), NewRecord(b"2", b"b"), NewRecord(b"3", b"b")])
     root = Path(__file__).parents[2]
     paths = os.pathsep.join([str(root / "src"), str(root)])
     port = spark.conf.get("spark.connect.grpc.binding.port")
