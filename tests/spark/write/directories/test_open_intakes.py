@@ -58,13 +58,13 @@ class FileRun:
 
     def ingest(self) -> int:
         """How many records this job has written."""
-        self.run.begin()
+        job = f"{uuid.uuid4().hex}-thread"  # no process, whose end others would wait for
+        application = f"txn:files-{self.number}" if self._kind == "txn" else f"job:{job}"
+        self.run.begin(application)
         client = self.run.client()
         client.settle_intakes(self.run.topic)
         if self.mark in self.ledger.inputs:
             return 0
-        job = f"{uuid.uuid4().hex}-thread"  # no process, whose end others would wait for
-        application = f"txn:files-{self.number}" if self._kind == "txn" else f"job:{job}"
         parts = self.run.task(job, 0, VALUES)
         try:
             return client.commit(job, application, 0, parts, intake=self.intake).records
