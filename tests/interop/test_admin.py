@@ -258,6 +258,9 @@ _OWN_KEYS = {
     "leader.imbalance.per.broker.percentage",
     "log.initial.task.delay.ms",
     "metrics.listener",
+    "seglog.max.groups",
+    "seglog.max.producers",
+    "seglog.max.transactional.ids",
     "seglog.validate.records",
 }
 """Keys that Kafka does not describe: ours, old ones, and those that it has for its tests."""

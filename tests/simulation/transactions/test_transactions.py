@@ -18,7 +18,7 @@ from tests.simulation.transactions.bugs import BUGS, Bug
 from tests.simulation.transactions.clients import Appender
 from tests.simulation.transactions.run import run
 
-_SEEDS = 10
+_SEEDS = 20
 _SECONDS = 8
 _TRIES = 80
 """A bug must be found within this many seeds."""
