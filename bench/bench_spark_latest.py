@@ -24,7 +24,7 @@ from bench.segments import megabytes, rounds
 from bench.sides import in_turn
 from seglog.records.column_encoding import encode_columns
 from seglog.spark import get_spark, latest
-from seglog.spark.views.latest.frames import newest_of_parts
+from seglog.spark.views.latest_frames import newest_of_parts
 
 CORES: Final = 2
 _VALUE_BYTES: Final = 100

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from seglog.spark.options import read_options, write_options
-from seglog.spark.options.option import Option
+from seglog.sources.options import read_options
+from seglog.spark.write import write_options
+from seglog.sources.options.option import Option
 
 _PLACE: Final = re.compile(r"(<!-- options: (\S+) -->\n\n)(?:\|.*\n)*")
 _TOPIC_CONFIG: Final = Option(

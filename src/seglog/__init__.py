@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from seglog.storage.log.log import Log
     from seglog.storage.log.reader import Isolation, RecordReader
     from seglog.storage.log.reads import UpTo
-    from seglog.storage.offline.scan import scan
+    from seglog.sources.scan import scan
 
     open = LogDir.open
 
@@ -58,7 +58,7 @@ _HOMES: Final = {
     "RecordReader": "seglog.storage.log.reader",
     "SeglogError": "seglog.core.errors",
     "UpTo": "seglog.storage.log.reads",
-    "scan": "seglog.storage.offline.scan",
+    "scan": "seglog.sources.scan",
 }
 
 

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return keep(path, float(linger))
         case ["warm"]:
-            from seglog.storage.precompile import warm
+            from seglog.sources.precompile import warm
 
             warm()
             return 0

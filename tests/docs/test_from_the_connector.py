@@ -10,9 +10,10 @@ from typing import Final
 import pytest
 
 from seglog.core.errors import InvalidConfigError
-from seglog.spark.options import read_options, write_options
-from seglog.spark.options.read_options import parse_options
-from seglog.spark.options.write_options import parse_write_options
+from seglog.sources.options import read_options
+from seglog.spark.write import write_options
+from seglog.sources.options.read_options import parse_options
+from seglog.spark.write.write_options import parse_write_options
 
 _PAGE: Final = (Path(__file__).parents[2] / "docs" / "from-the-connector.md").read_text()
 _BROKER: Final = {"kafka.bootstrap.servers": "kafka:9092"}

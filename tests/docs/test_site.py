@@ -20,7 +20,7 @@ from seglog.client.client_config import CLIENT_SETTINGS
 from seglog.client.security.security_config import SECURITY_SETTINGS
 from seglog.core.broker_config import BROKER_KEYS
 from seglog.protocol.apis import APIS, name_of
-from seglog.spark.options import read_options
+from seglog.sources.options import read_options
 from tests.clients.results import SUBJECTS
 from tests.clients.versions import CLIENTS, OTHERS
 from tests.ecosystem.results import ProductResult, record

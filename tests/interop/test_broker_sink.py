@@ -15,7 +15,7 @@ from seglog.core.errors import InvalidConfigError, InvalidRecordError, RecordToo
 from seglog.core.types import TopicPartition
 from seglog.records.columns import HEADERS
 from seglog.records.partitioner import partition_for_key
-from seglog.spark.options.write_options import parse_write_options
+from seglog.spark.write.write_options import parse_write_options
 from seglog.spark.write.brokers.task import write_idempotently
 from tests.broker.python_clients import NewTopic
 from tests.client.produce.written import batches, config, numbers

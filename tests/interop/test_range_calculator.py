@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seglog.core.types import TopicPartition
-from seglog.spark.read.ranges import OffsetRange, PartitionRange, divide
+from seglog.sources.ranges import OffsetRange, PartitionRange, divide
 from tests.cases import case
 from tests.interop.connector_world import World
 

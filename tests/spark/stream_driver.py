@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 import seglog
 from seglog.core.clock import Clock
 from seglog.records.record import NewRecord
-from seglog.spark.options.read_options import parse_options
+from seglog.sources.options.read_options import parse_options
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.read.stream_reader import SeglogStreamReader
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from seglog.spark.read.lag_listener import LagListener as LagListener
     from seglog.spark.runtime.session import get_spark as get_spark
     from seglog.spark.tables.frame import table as table
-    from seglog.spark.views.latest.frames import latest as latest
-    from seglog.spark.views.latest.frames import split_keys as split_keys
+    from seglog.spark.views.latest_frames import latest as latest
+    from seglog.spark.views.latest_frames import split_keys as split_keys
     from seglog.spark.write.frames import batch_writer as batch_writer
     from seglog.spark.write.frames import by_partition as by_partition
     from seglog.spark.write.frames import log_columns as log_columns
@@ -37,9 +37,9 @@ _HOMES: Final = {
     "batch_writer": "seglog.spark.write.frames",
     "by_partition": "seglog.spark.write.frames",
     "get_spark": "seglog.spark.runtime.session",
-    "latest": "seglog.spark.views.latest.frames",
+    "latest": "seglog.spark.views.latest_frames",
     "log_columns": "seglog.spark.write.frames",
-    "split_keys": "seglog.spark.views.latest.frames",
+    "split_keys": "seglog.spark.views.latest_frames",
     "table": "seglog.spark.tables.frame",
     "to_log": "seglog.spark.write.frames",
 }

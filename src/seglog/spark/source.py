@@ -13,8 +13,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import DataType, StructType
 
-from seglog.spark.options.read_options import RECORD_VIEWS, ReadOptions, parse_options
-from seglog.spark.options.write_options import refuse_options_of_the_sink
+from seglog.sources.options.read_options import RECORD_VIEWS, ReadOptions, parse_options
+from seglog.spark.write.write_options import refuse_options_of_the_sink
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import check_schema, recall, record_schema, remember
 from seglog.spark.read.typed_columns import choose_formats, typed_columns
@@ -72,7 +72,7 @@ class SeglogDataSource(ErrorSentences, DataSource):
             return view_reader(schema, options)
         checked = check_schema(schema, self._typed(options))
         if options.view != "records":
-            from seglog.spark.views.latest.source import latest_reader
+            from seglog.spark.views.readers import latest_reader
 
             return latest_reader(checked, options, self._formats)
         return SeglogReader(checked, options, self._formats)

@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 import seglog
 from pyspark_seglog import DefaultSource
 from seglog.core.errors import InvalidConfigError
-from seglog.spark.options.read_options import parse_options
+from seglog.sources.options.read_options import parse_options
 from seglog.testing import Broker
 from seglog.values.registry import Registry
 from seglog.values.value_options import RegistryConfig

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from seglog.core.errors import DataLossError, InvalidConfigError, UnknownTableError
 from seglog.records.columns import SCHEMA
 from seglog.spark import table
-from seglog.spark.runtime.broker_connections import close_all
+from seglog.client.kept_connections import close_all
 from seglog.spark.tables.building import update_table
 from seglog.storage.directory.log_dir import LogDir
 from seglog.table.log_table import LogTable

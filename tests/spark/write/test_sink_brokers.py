@@ -16,7 +16,7 @@ from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.produce.transaction import open_transactions
 from seglog.core.types import TopicPartition
 from seglog.records.partitioner import partition_for_key
-from seglog.spark.runtime.broker_connections import close_all
+from seglog.client.kept_connections import close_all
 from seglog.testing import Broker
 from tests.client.produce.written import config, numbers
 

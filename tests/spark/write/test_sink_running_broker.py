@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from seglog.core.types import TopicPartition
-from seglog.spark.runtime.broker_connections import close_all
+from seglog.client.kept_connections import close_all
 from tests.broker.broker_thread import RunningNode
 from tests.client.produce.written import numbers
 

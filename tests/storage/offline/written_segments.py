@@ -10,7 +10,7 @@ from typing import Any
 from seglog.records.batch import read_header
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.formats.paths import segment_paths
-from seglog.storage.offline.scan import scan
+from seglog.sources.scan import scan
 
 
 def write_segment(partition: Path, base_offset: int, batches: Sequence[bytes | bytearray]) -> Path:

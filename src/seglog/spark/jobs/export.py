@@ -23,10 +23,10 @@ from seglog.core.types import TopicPartition
 from seglog.spark.jobs import export_state
 from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.jobs.export_state import ExportInUseError, ExportState, StagedFile
-from seglog.spark.options.read_options import ReadOptions, parse_options
-from seglog.spark.read.directories.planning import DirectoryExtent, ReadRange
-from seglog.spark.read.offsets import DATA_LOSS_HINT
-from seglog.spark.read.ranges import OffsetRange
+from seglog.sources.options.read_options import ReadOptions, parse_options
+from seglog.sources.directories.planning import DirectoryExtent, ReadRange
+from seglog.sources.offsets import DATA_LOSS_HINT
+from seglog.sources.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,14 +17,14 @@ from pyspark.sql.types import StructType
 
 from seglog.core.errors import UnknownPartitionError
 from seglog.core.types import TopicPartition
-from seglog.spark.options.read_options import ReadOptions
-from seglog.spark.read.brokers.source import BrokerSource
-from seglog.spark.read.directories.source import DirectorySource
-from seglog.spark.read.mounted.source import MountedSource
-from seglog.spark.read.offsets import ResolvedRanges, resolve, resolve_bound
-from seglog.spark.read.planning import pack
-from seglog.spark.read.ranges import OffsetRange, PartitionExtent
-from seglog.spark.read.record_source import RecordSource
+from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.brokers.source import BrokerSource
+from seglog.sources.directories.source import DirectorySource
+from seglog.sources.mounted.source import MountedSource
+from seglog.sources.offsets import ResolvedRanges, resolve, resolve_bound
+from seglog.sources.planning import pack
+from seglog.sources.ranges import OffsetRange, PartitionExtent
+from seglog.sources.record_source import RecordSource
 from seglog.spark.read.typed_columns import read_typed
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.parallelism import driver_parallelism

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from seglog.spark.read.stream_planning import lag_between, parse_progress_offsets
+from seglog.sources.stream_planning import lag_between, parse_progress_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

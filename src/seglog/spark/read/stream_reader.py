@@ -22,12 +22,12 @@ from pyspark.sql.types import StructType
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import UnknownTopicError
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.spark.options.read_options import LATEST, Bound, ReadOptions, TimestampBound
+from seglog.sources.options.read_options import LATEST, Bound, ReadOptions, TimestampBound
 from seglog.spark.read.batch_reader import SeglogReader
-from seglog.spark.read.planning import selector
-from seglog.spark.read.ranges import PartitionExtent
-from seglog.spark.read.record_source import Survey
-from seglog.spark.read.stream_planning import (
+from seglog.sources.planning import selector
+from seglog.sources.ranges import PartitionExtent
+from seglog.sources.record_source import Survey
+from seglog.sources.stream_planning import (
     StreamOffsets,
     StreamPartition,
     check_selected,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import BinaryType, DataType
 
 from seglog.core.fs import OsFs
-from seglog.spark.options.read_options import ReadOptions
+from seglog.sources.options.read_options import ReadOptions
 from seglog.values.reader_schema import ReadFormats, resolve_formats
 from seglog.values.value_options import ValueOptions
 

@@ -16,9 +16,9 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.types import TopicPartition
-from seglog.spark.options.read_options import ReadOptions, parse_options
-from seglog.spark.read.offsets import resolve_bound
-from seglog.spark.read.ranges import OffsetRange
+from seglog.sources.options.read_options import ReadOptions, parse_options
+from seglog.sources.offsets import resolve_bound
+from seglog.sources.ranges import OffsetRange
 from seglog.spark.tables.continuation import check_topic, continue_from, rounds, share_files
 from seglog.spark.tables.log_survey import Log, LogState, committed_records, source_of, survey_log
 from seglog.table.layout import DELTA_LOG

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.spark.read.offsets import DATA_LOSS_HINT
-from seglog.spark.read.planning import SizedRange
-from seglog.spark.read.ranges import OffsetRange, PartitionExtent
+from seglog.sources.offsets import DATA_LOSS_HINT
+from seglog.sources.planning import SizedRange
+from seglog.sources.ranges import OffsetRange, PartitionExtent
 from seglog.table.positions import Position, Positions
 
 WORTH_A_FILE: Final = 32 << 20

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from seglog.core.errors import DataLossError
-from seglog.spark.read.planning import pack
+from seglog.sources.planning import pack
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.parallelism import driver_parallelism
 from seglog.spark.runtime.processes import freeze_imports

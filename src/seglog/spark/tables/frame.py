@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from seglog.core.errors import DataLossError
 from seglog.core.extras import require
 from seglog.core.types import TopicPartition
-from seglog.spark.options.read_options import parse_options
-from seglog.spark.read.ranges import OffsetRange
+from seglog.sources.options.read_options import parse_options
+from seglog.sources.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.tables.continuation import check_topic, continue_from
 from seglog.spark.tables.file_source import TableFile, hadoop_path, read_files

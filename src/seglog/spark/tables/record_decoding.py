@@ -8,7 +8,7 @@ from threading import Lock
 import pyarrow as pa
 
 from seglog.core.fs import OsFs
-from seglog.spark.options.read_options import ReadOptions
+from seglog.sources.options.read_options import ReadOptions
 from seglog.table.pinned_formats import PinnedFormats, columns_of, pin
 from seglog.table.record_times import RecordTimes
 from seglog.values.batch_decoder import BatchDecoder

@@ -14,17 +14,19 @@ from seglog.client.client_config import ClientConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64
-from seglog.spark.options.read_options import ReadOptions, Subscribe
+from seglog.sources.options.read_options import ReadOptions, Subscribe
 from seglog.spark.read.batch_reader import SeglogReader
-from seglog.spark.read.brokers.planning import FetchRange
-from seglog.spark.read.directories.planning import DirectoryExtent, Piece, ReadRange
-from seglog.spark.read.ranges import OffsetRange
+from seglog.sources.brokers.planning import FetchRange
+from seglog.sources.directories.planning import DirectoryExtent, Piece, ReadRange
+from seglog.sources.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
-from seglog.spark.runtime.broker_connections import connections
+from seglog.client.kept_connections import connections
 from seglog.spark.runtime.error_sentences import ErrorSentences
-from seglog.spark.views.latest.source import latest_reader
-from seglog.spark.views.planned_ranges import planned_ranges, planned_rows
-from seglog.spark.views.tables import BatchTask, FetchedBatchTask, SegmentTask, columns_of, described_rows
+from seglog.sources.latest.source import latest_source
+from seglog.sources.views.planned_ranges import planned_ranges, planned_rows
+from seglog.sources.views.rows import BatchTask, FetchedBatchTask, SegmentTask, described_rows
+from seglog.spark.views.tables import columns_of
+from seglog.values.reader_schema import ReadFormats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +60,11 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
     )
 
 
+def latest_reader(schema: StructType, options: ReadOptions, formats: ReadFormats | None = None) -> SeglogReader:
+    """The reader of the views ``latest`` and ``latest-parts``."""
+    return SeglogReader(schema, options, formats, latest_source(options))
+
+
 def _of_one_source(options: ReadOptions) -> ReadOptions:
     """With brokers and directories, ``segments`` shows the directories, and the views of records the brokers."""
     if options.client is None or not options.paths:
@@ -86,7 +93,7 @@ class _FetchedBatchReader(ErrorSentences, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from seglog.spark.views.fetched_batches import fetched_batch_rows
+        from seglog.sources.views.fetched_batches import fetched_batch_rows
 
         if partition.value is not None:
             arrow = to_arrow_schema(self._schema, timezone="UTC")
@@ -142,7 +149,7 @@ class _BytesReader(ErrorSentences, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from seglog.spark.views.batch_rows import batch_rows, segment_row
+        from seglog.sources.views.batch_rows import batch_rows, segment_row
 
         task = partition.value
         arrow = to_arrow_schema(self._schema, timezone="UTC")
@@ -199,7 +206,7 @@ class _GroupReader(_OwnTopicReader):
         super().__init__(schema, SeglogReader(_DECODED, chosen), null_timestamps=options.null_timestamps)
 
     def _describe(self) -> Callable[[bytes, bytes], Mapping[str, Any]]:
-        from seglog.spark.views.group_rows import describe
+        from seglog.sources.views.group_rows import describe
 
         return describe
 
@@ -212,7 +219,7 @@ class _TransactionReader(_OwnTopicReader):
         super().__init__(schema, latest_reader(_DECODED, chosen), null_timestamps=options.null_timestamps)
 
     def _describe(self) -> Callable[[bytes, bytes], Mapping[str, Any]]:
-        from seglog.spark.views.transaction_rows import describe
+        from seglog.sources.views.transaction_rows import describe
 
         return describe
 

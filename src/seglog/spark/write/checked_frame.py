@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.options.write_options import WriteOptions, check_columns, check_marks, check_mode, parse_write_options
+from seglog.spark.write.write_options import WriteOptions, check_columns, check_marks, check_mode, parse_write_options
 from seglog.values.batch_encoder import WriteFormats, resolve_write_formats
 
 QUERY_ID: Final = "sql.streaming.queryId"

@@ -29,7 +29,7 @@ from tests.kafka.records import ConsumedRecord
 from tests.spark.tables.keyed import killed_keyed_runs
 from tests.spark.tables.keyed.keyed_log import DAY_MS, KeyedLog, by_dictionary, said, stored
 from tests.spark.tables.tables import without_a_lock
-from tests.spark.views.latest import latest_reading
+from tests.sources.latest import latest_reading
 
 KEYS = st.sampled_from([b"", *(b"key %d" % number for number in range(9))])
 WRITES = st.lists(st.tuples(KEYS, st.none() | st.binary(min_size=1, max_size=30)), min_size=1, max_size=12)

@@ -14,7 +14,7 @@ from pyiceberg.types import BinaryType
 
 from seglog.core.fs import OsFs
 from seglog.spark.tables.keyed.changed_rows import ChangedRows
-from seglog.spark.views.latest.spill_file import SpillFile
+from seglog.sources.latest.spill_file import SpillFile
 
 
 @pytest.mark.parametrize("memory", [1, 40_000, 1 << 20])

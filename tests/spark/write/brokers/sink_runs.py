@@ -26,8 +26,8 @@ from seglog.core.errors import SeglogError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
-from seglog.spark.options.write_options import BrokerOptions, WriteOptions, parse_write_options
-from seglog.spark.runtime import broker_connections
+from seglog.spark.write.write_options import BrokerOptions, WriteOptions, parse_write_options
+from seglog.client import kept_connections as broker_connections
 from seglog.spark.write.brokers import commit, process_ids
 from seglog.spark.write.brokers.commit import JobCommit
 from seglog.spark.write.brokers.names import SinkNames

@@ -18,7 +18,7 @@ from seglog.client.produce.transaction import Transaction, TransactionHandle, op
 from seglog.core.errors import BrokerUnavailableError, InvalidConfigError, UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
-from seglog.spark.runtime.broker_connections import close_all
+from seglog.client.kept_connections import close_all
 from seglog.spark.write.brokers import commit
 from seglog.spark.write.brokers.sink import BrokerStreamWriter, BrokerWriter
 from seglog.testing import Broker

@@ -28,7 +28,7 @@ from seglog.core.ground import Ground
 from seglog.records.columns import HEADERS
 from seglog.records.partitioner import partition_for_key
 from seglog.records.record import Record
-from seglog.spark.options.write_options import parse_write_options
+from seglog.spark.write.write_options import parse_write_options
 from seglog.spark.write.directories import task_writer
 from seglog.spark.write.directories.commit_client import TopicTarget
 from seglog.spark.write.directories.task_writer import TaskWriter, WritePlan

@@ -17,8 +17,8 @@ from seglog.records.column_encoding import byte_column
 from seglog.records.columns import SCHEMA
 from seglog.records.intrinsics import I64
 from seglog.records.key_bucket_kernels import hash_keys
-from seglog.spark.views.latest.newest_rows import NewestRows
-from seglog.spark.views.latest.spill_file import SpillFile
+from seglog.sources.latest.newest_rows import NewestRows
+from seglog.sources.latest.spill_file import SpillFile
 
 _KEY, _PARTITION = SCHEMA.get_field_index("key"), SCHEMA.get_field_index("partition")
 _PREFIX_BYTES: Final = 4

@@ -20,14 +20,14 @@ from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.spark.options.read_options import ReadOptions, parse_options
-from seglog.spark.read.ranges import OffsetRange
+from seglog.sources.options.read_options import ReadOptions, parse_options
+from seglog.sources.ranges import OffsetRange
 from seglog.spark.tables.building import check_delta, follow_with_delta
 from seglog.spark.tables.continuation import check_topic, continue_from
 from seglog.spark.tables.keyed.compaction_guard import CompactionGuard
 from seglog.spark.tables.keyed.tombstone_age import is_renewal_due
 from seglog.spark.tables.log_survey import Log, LogState, committed_records, survey_log
-from seglog.spark.views.latest.source import hash_key, latest_source
+from seglog.sources.latest.source import hash_key, latest_source
 from seglog.table.positions import Position, Positions
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
     from seglog.spark.tables.keyed.changed_rows import ChangedRows
-    from seglog.spark.views.latest.spill_file import SpillFile
+    from seglog.sources.latest.spill_file import SpillFile
     from seglog.table.catalogs import CatalogOptions
     from seglog.table.log_table import LogTable
     from seglog.table.record_files import WrittenFile
@@ -156,7 +156,7 @@ class _Run:
     def __init__(
         self, clock: Clock, table: LogTable, buckets: int, options: ReadOptions, topic: str, workers: int
     ) -> None:
-        from seglog.spark.views.latest.spill_file import SpillFile, spill_directory
+        from seglog.sources.latest.spill_file import SpillFile, spill_directory
 
         self._clock = clock
         self._table = table

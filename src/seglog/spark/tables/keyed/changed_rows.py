@@ -13,7 +13,7 @@ from seglog.records.column_encoding import byte_column
 from seglog.records.intrinsics import I64
 from seglog.records.key_bucket_kernels import assign_key_buckets
 from seglog.records.partition_kernels import group_rows
-from seglog.spark.views.latest.spill_file import SpilledRows, SpillFile
+from seglog.sources.latest.spill_file import SpilledRows, SpillFile
 
 KEY: Final = "key"
 _BATCH_BYTES: Final = 4096

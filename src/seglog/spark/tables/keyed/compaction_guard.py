@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from seglog.core.errors import DataLossError
 from seglog.core.fs import OsFs
-from seglog.spark.options.read_options import ReadOptions
-from seglog.spark.read.brokers.planning import BrokerExtent
-from seglog.spark.read.directories.planning import DirectoryExtent
-from seglog.spark.read.ranges import PartitionExtent
-from seglog.spark.runtime.topic_configs import CLEANUP_POLICY, DELETE_RETENTION, may_be_compacted, topic_configs
+from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.brokers.planning import BrokerExtent
+from seglog.sources.directories.planning import DirectoryExtent
+from seglog.sources.ranges import PartitionExtent
+from seglog.sources.brokers.topic_configs import CLEANUP_POLICY, DELETE_RETENTION, may_be_compacted, topic_configs
 from seglog.spark.tables.keyed.tombstone_age import objection
-from seglog.spark.views.latest.directory_history import objection_to
+from seglog.sources.latest.directory_history import objection_to
 from seglog.storage.formats.topics_file import read_topics
 from seglog.table.positions import Position
 

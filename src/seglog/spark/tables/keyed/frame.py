@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from seglog.core.clock import SystemClock
-from seglog.spark.options.read_options import ReadOptions
+from seglog.sources.options.read_options import ReadOptions
 from seglog.spark.tables.keyed.compaction_guard import CompactionGuard
 from seglog.spark.tables.log_survey import LogState
-from seglog.spark.views.latest.frames import newest_or_tombstones
+from seglog.spark.views.latest_frames import newest_or_tombstones
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,8 +23,8 @@ from seglog.client.produce.transaction import (
 from seglog.client.retries import Retries
 from seglog.core.clock import SystemClock
 from seglog.core.errors import ProducerFencedError, RequestFailedError
-from seglog.spark.options.write_options import BrokerOptions
-from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.write.write_options import BrokerOptions
+from seglog.client.kept_connections import connections
 from seglog.spark.write.brokers import batch_mark
 from seglog.spark.write.brokers.batch_mark import BatchMark, BatchMarkError, is_decided, read_mark
 from seglog.spark.write.brokers.names import SinkNames

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from seglog.client.produce.mark_topic import MarkTopic
 from seglog.core.errors import InvalidConfigError
-from seglog.spark.options.write_options import WriteOptions
-from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.write.write_options import WriteOptions
+from seglog.client.kept_connections import connections
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.processes import freeze_imports
 from seglog.spark.write.brokers.commit import JobCommit

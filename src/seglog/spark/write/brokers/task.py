@@ -18,8 +18,8 @@ from seglog.client.produce.transaction import Transaction, idempotent_producer
 from seglog.core.clock import SystemClock
 from seglog.core.errors import ProducerFencedError, RequestFailedError
 from seglog.core.types import NO_PRODUCER_ID, ProducerIdAndEpoch, TopicPartition
-from seglog.spark.options.write_options import BrokerOptions, WriteOptions
-from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.write.write_options import BrokerOptions, WriteOptions
+from seglog.client.kept_connections import connections
 from seglog.spark.write.brokers.batch_mark import (
     BatchMark,
     BatchMarkError,

@@ -34,8 +34,8 @@ from seglog.core.errors import (
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
-from seglog.spark.options.write_options import WriteOptions
-from seglog.spark.runtime.broker_connections import connections
+from seglog.spark.write.write_options import WriteOptions
+from seglog.client.kept_connections import connections
 from seglog.spark.runtime.processes import ProcessWatch
 from seglog.spark.write.brokers.batch_mark import (
     BatchMark,

@@ -25,7 +25,7 @@ from seglog.client.produce.transaction import Transaction
 from seglog.core.errors import AdoptError, NotLeaderError
 from seglog.core.fs import File, OsFs
 from seglog.core.types import TopicPartition
-from seglog.spark.runtime.broker_connections import connections
+from seglog.client.kept_connections import connections
 from seglog.spark.write.brokers.task import PRODUCE
 from seglog.spark.write.directories.directory_owner import DirectoryOwner, OwnerGoneError
 from seglog.storage.adopt import StagedPart, StagedSegment

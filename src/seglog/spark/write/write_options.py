@@ -1,0 +1,416 @@
+"""The options of ``df.write.format("seglog")``, and the columns that a frame must have.
+
+Names and meanings are those of the sink of Spark's Kafka connector (``KafkaWriter.scala``), of Kafka's producer
+(``compression.type``, ``batch.size``), and of Delta (``txnAppId``, ``txnVersion``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+from seglog.client.client_config import WRITE, ClientConfig
+from seglog.core.config import PRODUCER, LogConfig
+from seglog.core.errors import InvalidConfigError
+from seglog.core.types import MAX_INT32, MAX_INT64
+from seglog.records.compression import Codec, check_level
+from seglog.sources.options import option as parsers
+from seglog.sources.options.option import Option, OptionTable, OptionValues
+from seglog.sources.options.read_options import OPTIONS as SOURCE_OPTIONS
+from seglog.sources.options.value_options import WRITE_ROWS
+from seglog.values.value_options import ValueOptions, parse_value_options
+
+STREAM_LINGER_SECONDS: Final = 5
+"""How long a stream keeps the directory open after a micro-batch, unless the option says otherwise."""
+
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+    "headers": (_HEADERS,),
+}
+"""The columns that the sink writes, with the Spark types that they may have. It ignores other columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppTransaction:
+    """A job's name in the ledger. An application's versions are adopted once each, in ascending order."""
+
+    application: str
+    version: int
+
+    @property
+    def key(self) -> str:
+        """The application's name in the ledger."""
+        return f"txn:{self.application}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """How a job writes through brokers. ``mark_topic`` is where its marks are; None: nowhere is it said.
+
+    ``txn_topic`` remembers the versions of an application; None for a job that has none.
+    """
+
+    client: ClientConfig
+    exactly_once: bool
+    prefix: str
+    mark_topic: str | None
+    txn_topic: str | None
+    fail_on_data_loss: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """The options of one ``save()`` or ``start()``, checked. ``ignored`` are ``kafka.*`` options without effect.
+
+    ``brokers`` is None if the records go to the directory ``path``, which is empty otherwise. ``prefix``,
+    ``mark_topic``, ``txn_topic`` and ``fail_on_data_loss`` are as in `BrokerOptions`, for a directory that a broker has
+    open; ``batch_size_given``: it is not the default.
+    """
+
+    path: str
+    brokers: BrokerOptions | None
+    topic: str | None
+    compression: Codec | None
+    level: int | None
+    batch_size: int
+    batch_size_given: bool
+    buffer_bytes: int
+    num_partitions: int | None
+    create_topics: Mapping[str, int | None]
+    topic_config: Mapping[str, str]
+    transaction: AppTransaction | None
+    allow_foreign: bool
+    linger_seconds: int | None
+    prefix: str
+    mark_topic: str | None
+    txn_topic: str
+    fail_on_data_loss: bool
+    formats: ValueOptions
+    ignored: tuple[str, ...]
+
+    def ledger_entry(self, job: str) -> tuple[str, int]:
+        """The name and version of a batch job in the ledger: those of its transaction, or the job's own."""
+        return (f"job:{job}", 0) if self.transaction is None else (self.transaction.key, self.transaction.version)
+
+    def for_broker(self) -> Self:
+        """With the default ``batch.size`` of brokers, for a directory that a broker has open."""
+        return self if self.batch_size_given else replace(self, batch_size=_BATCH_OF_BROKERS)
+
+    def codec(self, config: LogConfig) -> tuple[Codec, int | None]:
+        """Codec and level of batches for a topic: its own ``compression.type`` if it has one, else the option's."""
+        if config.compression_type == PRODUCER:
+            return self.compression or Codec.NONE, self.level
+        codec = Codec.parse(config.compression_type)
+        if codec == self.compression:
+            return codec, self.level
+        levels = {
+            Codec.GZIP: config.compression_gzip_level,
+            Codec.LZ4: config.compression_lz4_level,
+            Codec.ZSTD: config.compression_zstd_level,
+        }
+        return codec, levels.get(codec)
+
+
+def check_marks(options: WriteOptions) -> None:
+    """Refuse a sink through brokers that has no topic for its marks. The frame has a column topic, or the options name
+    one (`check_columns`)."""
+    if options.brokers is not None and options.brokers.exactly_once and options.brokers.mark_topic is None:
+        raise InvalidConfigError(
+            "option markTopic is missing: with the column topic, exactly-once needs a topic that exists for its marks; "
+            "or set delivery=at-least-once"
+        )
+
+
+def check_columns(columns: Mapping[str, str], topic: str | None, encoded: Collection[str] = ()) -> None:
+    """Refuse a frame that cannot be written, as the connector does.
+
+    ``columns`` has the name and the type (``simpleString``) of each. Those in ``encoded`` have the type of a schema.
+    `InvalidConfigError` names the column.
+    """
+    if topic is None and "topic" not in columns:
+        raise InvalidConfigError("the frame has no column topic: add it, or set the option topic")
+    if "value" not in columns:
+        raise InvalidConfigError(f"the frame has no column value; it has {', '.join(columns) or 'none'}")
+    for name, allowed in _COLUMNS.items():
+        found = columns.get(name)
+        if found is None or name in encoded or (name == "topic" and topic is not None):
+            continue
+        plain = re.sub(r" collate \w+", "", found)
+        if plain not in allowed and not (name == "headers" and plain == "array<void>"):
+            raise InvalidConfigError(f"column {name} is {found}: it must be {' or '.join(allowed)}")
+
+
+def check_mode(*, overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidConfigError(
+            "mode overwrite is not supported, because a log can only be appended to: use .mode('append') or INSERT "
+            "INTO, and delete the topic first to start over"
+        )
+
+
+def _codec(name: str, value: str) -> Codec:
+    try:
+        return Codec.parse(parsers.text(name, value).strip().lower())
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"option {name}: {error}") from error
+
+
+def _topics(name: str, value: str) -> dict[str, int | None]:
+    example = '{"flights": 4, "carriers": 1}'
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        parsed = {topic.strip(): None for topic in value.split(",") if topic.strip()}
+    if not isinstance(parsed, dict) or not parsed:
+        raise InvalidConfigError(
+            f"option {name} is {value!r}: it must be names separated by commas, or JSON as in {example}"
+        )
+    for topic, partitions in parsed.items():
+        parsers.topic(name, topic)
+        if partitions is not None and (not isinstance(partitions, int) or not 0 < partitions <= MAX_INT32):
+            raise InvalidConfigError(
+                f"option {name} has {partitions!r} partitions for {topic}; write it as in {example}"
+            )
+    return parsed
+
+
+_LEVELS: Final = {f"compression.{codec.name.lower()}.level": codec for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
+_LEVEL: Final = parsers.number(-131072, 22)
+OPTIONS: Final = OptionTable(
+    Option("path", parsers.word, "a log directory, or several, separated by commas",
+           "Created if it does not exist. Several directories must belong to running brokers of one cluster.",
+           default_text="required"),
+    Option("topic", parsers.topic, "a name",
+           "The topic of all rows. Created if it does not exist, with `numPartitions` and `topic.*`.",
+           default_text="the column `topic`"),
+    Option("numPartitions", parsers.number(1, MAX_INT32), "a number",
+           "The number of partitions of a topic that is created.", default_text="1"),
+    Option("createTopics", _topics, '`a,b` or `{"a": 4}`',
+           "Topics that the column `topic` names and that are to be created."),
+    Option("compression.type", _codec, "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
+           "The codec of batches, unless the topic's `compression.type` names one.", default_text="`none`"),
+    Option("compression.level", _LEVEL, "a number",
+           "The level of that codec.", default_text="the codec's own"),
+    *(Option(name, _LEVEL, "a number", "The level if `compression.type` is this codec, as in Kafka's producer.")
+      for name in _LEVELS),
+    Option("batch.size", parsers.number(1, MAX_INT32), "bytes",
+           "The size at which a batch is full, as in Kafka's producer.", default=16384,
+           default_text="`16384`; through brokers `262144`"),
+    Option("txnAppId", parsers.word, "a name",
+           "The name of an application. A batch job with this name and `txnVersion`, which it needs, is written once, "
+           "however often it runs."),
+    Option("txnVersion", parsers.number(0, MAX_INT64), "a number",
+           "The version of that job. It must increase from job to job."),
+    Option("bufferBytes", parsers.number(1 << 16, 1 << 30), "64 KiB to 1 GiB, in bytes",
+           "The rows that a task buffers before it writes them. The task takes about five times as much memory.",
+           default=16 << 20),
+    Option("allowForeign", parsers.boolean, "`true`, `false`",
+           "Also write to topics that a Kafka broker created: only safe if they have one replica.", default=False),
+    Option("lingerSeconds", parsers.number(0, 24 * 60 * 60), "seconds",
+           "How long the directory stays open after the last job.", default_text="0; in streams 5"),
+    *WRITE_ROWS,
+    Option("kafka.bootstrap.servers", parsers.word, "`host:port, …`",
+           "Write through these brokers instead of to a directory.", use="broker"),
+    Option("delivery", parsers.choice("exactly-once", "at-least-once"), "`exactly-once`, `at-least-once`",
+           "`exactly-once`: transactions, so that after any failure each micro-batch, and each job with `txnAppId`, is "
+           "in the topics once. `at-least-once`: it may be there in part, or twice.", default="exactly-once",
+           use="broker"),
+    Option("markTopic", parsers.topic, "a topic that exists",
+           "The mark of the last batch is a group offset of its partition 0. No record is written to it. With the "
+           "column `topic`, `exactly-once` needs it.", default_text="the option `topic`", use="broker"),
+    Option("txnTopic", parsers.topic, "a compacted topic",
+           "Where a job with `txnAppId` records its version, for longer than brokers keep the mark. Created if it does "
+           "not exist.", default_text="`<transactionalIdPrefix>-txn-versions`", use="broker"),
+    Option("transactionalIdPrefix", parsers.word, "a text",
+           "The prefix of the sink's transactional ids and groups, for access rules.",
+           default="seglog", use="broker"),
+    Option("failOnDataLoss", parsers.boolean, "`true`, `false`",
+           "`false`: continue with a warning if the mark of the last batch is missing, or a decided transaction has "
+           "timed out.", default=True, use="broker"),
+    Option("includeHeaders", parsers.boolean, "`true`, `false`",
+           "Without effect: the column `headers` is written if the frame has it.", use="none"),
+)  # fmt: skip
+"""Every option of the sink, except ``topic.<key of Kafka's topic configuration>``."""
+
+_ONLY_DIRECTORIES: Final = ("numPartitions", "createTopics", "allowForeign", "lingerSeconds")
+_OF_MARKS: Final = frozenset({"markTopic", "txnTopic", "transactionalIdPrefix", "failOnDataLoss"})
+"""Options of brokers that also count for a directory, while a broker has it open."""
+_BATCH_OF_BROKERS: Final = 256 << 10
+"""A request has one batch of a partition, so small batches cost many requests."""
+_TRANSACTION_TIMEOUT: Final = 900.0
+"""The most that brokers allow unless they are configured otherwise: a micro-batch may take long."""
+_SERVERS: Final = "bootstrap.servers"
+_KAFKA: Final = frozenset({"compression.type", "batch.size", *_LEVELS})
+"""Keys of Kafka's producer that the connector takes with the prefix ``kafka.``; here both spellings work."""
+_REFUSED: Final = {
+    "kafka.key.serializer": "keys are bytes or text: cast the column",
+    "kafka.value.serializer": "values are bytes or text: cast the column, or set valueFormat",
+}
+"""The connector refuses these too (``KafkaSourceProvider.kafkaParamsForProducer``)."""
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "owner", "provider", "location"})
+
+
+_OF_THE_SOURCE: Final = frozenset(name.lower() for name in SOURCE_OPTIONS.keys() - OPTIONS.keys())
+_OF_THE_SINK: Final = frozenset(name.lower() for name in OPTIONS.keys() - SOURCE_OPTIONS.keys())
+_HINT: Final = (
+    ". Spark hands a writer no options of a table in its catalog: insert into a temporary view with a list of columns, "
+    "which keeps its options, or give them with the statement: INSERT INTO t WITH (path = '…', topic = '…') SELECT …, "
+    "or df.writeTo('t').option(…).append()"
+)
+
+
+def refuse_options_of_the_sink(options: Mapping[str, str]) -> None:
+    """`InvalidConfigError` if a query has an option of the sink alone."""
+    for key in options:
+        if key.lower() in _OF_THE_SINK:
+            raise InvalidConfigError(
+                f"option {key} is for writing: a query selects topics by the option subscribe; a view to write to has "
+                "a list of columns, such as (key STRING, value STRING)"
+            )
+
+
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Check all options together; an `InvalidConfigError` names the option, its value and the allowed values.
+
+    >>> parse_write_options({"path": "/data", "topic": "flights", "compression.type": "zstd"}).compression
+    <Codec.ZSTD: 4>
+    """
+    values = OptionValues(OPTIONS)
+    topic_config: dict[str, str] = {}
+    properties: dict[str, str] = {}
+    for key, text in options.items():
+        lower = key.lower()
+        if lower in _REFUSED:
+            raise InvalidConfigError(f"option {key} is not supported: {_REFUSED[lower]}")
+        if lower.startswith("kafka."):
+            lower = lower.removeprefix("kafka.")
+            properties[lower] = text
+            if lower not in _KAFKA:
+                continue
+        if lower.startswith("topic."):
+            topic_config[lower.removeprefix("topic.")] = text
+        elif (option := OPTIONS.find(lower)) is not None:
+            values.add(option, text)
+        elif lower in _OF_THE_SOURCE:
+            raise InvalidConfigError(f"option {key} is for reading: a sink has the option topic, or the column topic")
+        elif lower not in _SPARKS_OWN and not lower.startswith("option."):
+            raise OPTIONS.unknown(key)
+    parsers.check_properties(properties)
+    brokers = None
+    if "path" not in values:
+        if _SERVERS not in properties:
+            raise InvalidConfigError(
+                "option path is missing: set it to the log directory to write to; or set "
+                f"kafka.{_SERVERS} to write through brokers" + ("" if options else _HINT)
+            )
+        brokers = _brokers(values, properties, topic_config)
+    elif "://" in values["path"] and not values["path"].startswith("file:"):
+        raise InvalidConfigError(
+            f"path {values['path']!r}: seglog writes to a file system that all workers share, not to an object store"
+        )
+    LogConfig.from_mapping(topic_config)
+    codec, level = _compression(values)
+    return WriteOptions(
+        path=values.get("path", ""),
+        brokers=brokers,
+        topic=values.of("topic"),
+        compression=codec,
+        level=level,
+        batch_size=values.of("batch.size") if brokers is None else values.get("batch.size", _BATCH_OF_BROKERS),
+        batch_size_given="batch.size" in values,
+        buffer_bytes=values.of("bufferBytes"),
+        num_partitions=values.of("numPartitions"),
+        create_topics=values.of("createTopics") or {},
+        topic_config=topic_config,
+        transaction=_transaction(values),
+        allow_foreign=values.of("allowForeign"),
+        linger_seconds=values.of("lingerSeconds"),
+        prefix=values.of("transactionalIdPrefix"),
+        mark_topic=values.get("markTopic", values.of("topic")),
+        txn_topic=_txn_topic(values),
+        fail_on_data_loss=values.of("failOnDataLoss"),
+        formats=parse_value_options(options),
+        ignored=_ignored(values, properties, brokers),
+    )
+
+
+def _brokers(values: OptionValues, properties: Mapping[str, str], topic_config: Mapping[str, str]) -> BrokerOptions:
+    given = [name for name in _ONLY_DIRECTORIES if name in values] + [f"topic.{name}" for name in topic_config]
+    if given:
+        raise InvalidConfigError(f"option {given[0]} is for directories: create topics at the brokers")
+    client = parsers.client_config(properties, WRITE)
+    if client.partitioner != "default":
+        raise InvalidConfigError("option kafka.partitioner.class is not supported: set the column partition")
+    if client.acks == 0:
+        raise InvalidConfigError("option kafka.acks is 0: a task must know that its records were written")
+    exactly_once = values.of("delivery") == "exactly-once"
+    mark_topic: str | None = values.get("markTopic", values.of("topic"))
+    if exactly_once:
+        if not client.enable_idempotence:
+            raise InvalidConfigError("option delivery is exactly-once: it needs kafka.acks=all and idempotence")
+        if "transaction.timeout.ms" not in properties:
+            client = replace(client, transaction_timeout=_TRANSACTION_TIMEOUT)
+    elif "txnAppId" in values:
+        raise InvalidConfigError("option txnAppId needs delivery=exactly-once")
+    return BrokerOptions(
+        client=client,
+        exactly_once=exactly_once,
+        prefix=values.of("transactionalIdPrefix"),
+        mark_topic=mark_topic,
+        txn_topic=_txn_topic(values) if "txnAppId" in values else None,
+        fail_on_data_loss=values.of("failOnDataLoss"),
+    )
+
+
+def _txn_topic(values: OptionValues) -> str:
+    if "txnTopic" in values:
+        if values["txnTopic"] == values.of("topic"):
+            raise InvalidConfigError(
+                f"option txnTopic is {values['txnTopic']!r}, the topic of the rows: versions need one of their own"
+            )
+        return str(values["txnTopic"])
+    prefix: str = values.of("transactionalIdPrefix")
+    try:
+        return parsers.topic("txnTopic", f"{prefix}-txn-versions")
+    except InvalidConfigError:
+        if "txnAppId" not in values:
+            return ""
+        raise InvalidConfigError(
+            f"option txnTopic is missing: transactionalIdPrefix={prefix!r} cannot begin the name of a topic"
+        ) from None
+
+
+def _ignored(values: OptionValues, properties: Mapping[str, str], brokers: BrokerOptions | None) -> tuple[str, ...]:
+    if brokers is not None:
+        return tuple(f"kafka.{name}" for name in brokers.client.without_effect)
+    names = {f"kafka.{name}" for name in properties if name not in _KAFKA}
+    names |= {name for name in values if OPTIONS[name].use == "broker" and name not in _OF_MARKS}
+    return tuple(sorted(names))
+
+
+def _compression(values: Mapping[str, Any]) -> tuple[Codec | None, int | None]:
+    codec: Codec | None = values.get("compression.type")
+    levels = [values[name] for name, its in _LEVELS.items() if its == codec and name in values]
+    level = values.get("compression.level", levels[0] if levels else None)
+    if level is not None and codec is None:
+        raise InvalidConfigError("option compression.level needs compression.type")
+    if codec is not None:
+        check_level(codec, level)
+    return codec, level
+
+
+def _transaction(values: Mapping[str, Any]) -> AppTransaction | None:
+    given = [name for name in ("txnAppId", "txnVersion") if name in values]
+    if not given:
+        return None
+    if len(given) == 1:
+        raise InvalidConfigError(f"option {given[0]} has no effect alone: set both txnAppId and txnVersion")
+    return AppTransaction(application=values["txnAppId"], version=values["txnVersion"])
