@@ -32,9 +32,9 @@ from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.spark import get_spark
-from seglog.spark.write.write_options import parse_write_options
 from seglog.spark.write.directories.broker_client import BrokerCommitClient, running_brokers
 from seglog.spark.write.directories.commit_coordinator import JobRequest
+from seglog.spark.write.write_options import parse_write_options
 from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
 from tests.broker.python_clients import NewTopic
 from tests.kit.topics import create_topics

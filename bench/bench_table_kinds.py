@@ -23,7 +23,7 @@ from bench.connector import CORES, noop
 from bench.segments import megabytes, rounds, write_log
 from bench.sides import turn_about
 from seglog.spark import get_spark, table
-from seglog.spark.tables.building import update_table
+from seglog.table.building import update_table
 
 _ROWS: Final = 1 << 13
 _TIME: Final = 1_790_000_000_000

@@ -13,7 +13,7 @@ import polars as pl
 from demo.produce import TOPIC
 from demo.questions import Delays
 from seglog.spark import table
-from seglog.spark.tables.building import TableUpdate, update_table
+from seglog.table.building import TableUpdate, update_table
 from seglog.table.log_table import LogTable
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ _TOP_LEVEL: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECU
 _JOBS: Final[Mapping[str, Sequence[str]]] = {
     "seglog.spark.jobs.ingest": ("Columns", "Input", "ingest"),
     **{f"seglog.spark.jobs.{name}": (name,) for name in ("compact", "diff", "dump", "export", "verify")},
-    "seglog.spark.tables.building": ("Retention", "TableUpdate", "update_table"),
-    "seglog.spark.tables.keyed.building": ("KeyedTableUpdate", "update_keyed_table"),
+    "seglog.table.building": ("Retention", "TableUpdate", "update_table"),
+    "seglog.table.keyed.building": ("KeyedTableUpdate", "update_keyed_table"),
 }
 """The public names of each job."""
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from seglog.sources.options import read_options
-from seglog.spark.write import write_options
 from seglog.sources.options.option import Option
+from seglog.spark.write import write_options
 
 _PLACE: Final = re.compile(r"(<!-- options: (\S+) -->\n\n)(?:\|.*\n)*")
 _TOPIC_CONFIG: Final = Option(

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from seglog.core.errors import SeglogError
     from seglog.records.compression import Codec
     from seglog.records.record import NewRecord, Record
+    from seglog.sources.scan import scan
     from seglog.storage.directory.log_dir import LogDir
     from seglog.storage.log.log import Log
     from seglog.storage.log.reader import Isolation, RecordReader
     from seglog.storage.log.reads import UpTo
-    from seglog.sources.scan import scan
 
     open = LogDir.open
 

@@ -11,8 +11,8 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.sources.options import read_options
-from seglog.spark.write import write_options
 from seglog.sources.options.read_options import parse_options
+from seglog.spark.write import write_options
 from seglog.spark.write.write_options import parse_write_options
 
 _PAGE: Final = (Path(__file__).parents[2] / "docs" / "from-the-connector.md").read_text()

@@ -15,8 +15,8 @@ from seglog.core.errors import InvalidConfigError, InvalidRecordError, RecordToo
 from seglog.core.types import TopicPartition
 from seglog.records.columns import HEADERS
 from seglog.records.partitioner import partition_for_key
-from seglog.spark.write.write_options import parse_write_options
 from seglog.spark.write.brokers.task import write_idempotently
+from seglog.spark.write.write_options import parse_write_options
 from tests.broker.python_clients import NewTopic
 from tests.client.produce.written import batches, config, numbers
 from tests.kafka import KafkaNode, ZkKafkaNode

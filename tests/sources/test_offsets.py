@@ -6,9 +6,9 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
+from seglog.sources.offsets import ResolvedRanges, resolve
 from seglog.sources.options.option import EVERY
 from seglog.sources.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, parse_offsets
-from seglog.sources.offsets import ResolvedRanges, resolve
 from seglog.sources.ranges import OffsetRange, PartitionExtent
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -25,11 +25,11 @@ from seglog.core.fs import OsFs
 from seglog.records.batch import entries, read_header
 from seglog.records.column_decoding import Selection
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
+from seglog.sources.directories.scan_start import offset_at_time, start_position
+from seglog.sources.scan import scan
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted
 from seglog.storage.offline import table_batches
-from seglog.sources.scan import scan
-from seglog.sources.directories.scan_start import offset_at_time, start_position
 from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from tests import golden
 from tests.cases import case

@@ -27,8 +27,8 @@ from pyspark.sql.types import StructType
 
 from seglog.client.produce.batch_producer import BatchProducer
 from seglog.client.produce.group_mark import GroupMark
-from seglog.spark import get_spark
 from seglog.sources.options.read_options import parse_options
+from seglog.spark import get_spark
 from seglog.spark.read.schema import check_schema
 from seglog.spark.read.stream_reader import SeglogStreamReader
 from seglog.spark.runtime.processes import driver_pid

@@ -25,20 +25,20 @@ from pyspark.sql import functions as f
 
 import seglog
 from pyspark_seglog import DefaultSource
+from seglog.client.kept_connections import close_all
 from seglog.core.errors import TimestampRangeError
 from seglog.records.timestamps import CALENDAR, STORABLE, TimestampRange
 from seglog.spark import table
 from seglog.spark.jobs.export import export
-from seglog.client.kept_connections import close_all
-from seglog.spark.tables.building import Retention, TableUpdate, update_table
-from seglog.spark.tables.keyed.building import KeyedTableUpdate, update_keyed_table
 from seglog.storage.directory.log_dir import LogDir
+from seglog.table.building import Retention, TableUpdate, update_table
+from seglog.table.keyed.building import KeyedTableUpdate, update_keyed_table
 from seglog.table.log_table import LogTable
 from seglog.testing import Broker
 from tests.cases import case
-from tests.spark.odd_times import FORMS, NOW, ODD, TOPIC, batch, write_log
-from tests.spark.tables.tables import stored
 from tests.sources.views.view_reading import read
+from tests.spark.odd_times import FORMS, NOW, ODD, TOPIC, batch, write_log
+from tests.table.tables import stored
 
 pytestmark = pytest.mark.xdist_group("spark")
 Times = Sequence[int | None]

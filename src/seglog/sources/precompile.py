@@ -25,8 +25,8 @@ def warm() -> None:
     from seglog.records.key_bucket_kernels import warm_key_buckets
     from seglog.records.newest_kernels import warm_newest
     from seglog.records.partition_kernels import warm_partitioner
-    from seglog.storage.compaction.compiled_cleaner import CompiledMap
     from seglog.sources.scan import scan
+    from seglog.storage.compaction.compiled_cleaner import CompiledMap
     from seglog.storage.offline.table_batches import FileRange, iter_table_batches
     from seglog.values.avro.decoder import warm_decoder
 

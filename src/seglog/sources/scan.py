@@ -15,6 +15,8 @@ from seglog.core.fs import Fs, OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.column_decoding import Selection
 from seglog.records.columns import COLUMNS, SourcePartition, schema_of
+from seglog.sources.directories.scan_start import offset_at_time, start_position
+from seglog.sources.typed_scan import typed_columns
 from seglog.storage.formats.checkpoints import read_offsets
 from seglog.storage.formats.paths import (
     LOG,
@@ -29,10 +31,8 @@ from seglog.storage.formats.paths import (
 )
 from seglog.storage.offline.chunk_decoding import BatchExclusion
 from seglog.storage.offline.null_timestamps import log_null_timestamps
-from seglog.sources.directories.scan_start import offset_at_time, start_position
 from seglog.storage.offline.table_batches import FileRange, iter_table_batches
 from seglog.storage.offline.transaction_state import read_transactions
-from seglog.sources.typed_scan import typed_columns
 
 Bound = int | datetime
 """A log offset, or a point in time that has a time zone."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from seglog.core.errors import UnknownTopicError
-from seglog.sources.options.read_options import parse_options
 from seglog.sources.brokers.source import BrokerSource
+from seglog.sources.options.read_options import parse_options
 from seglog.testing import Broker
 
 

@@ -20,12 +20,12 @@ from seglog.client.connection import BrokerConnection
 from seglog.core.errors import DataLossError, RequestFailedError, UnknownTopicError
 from seglog.core.types import TopicPartition as Partition
 from seglog.protocol.apis import ApiKey
-from seglog.sources.options.read_options import parse_options
-from seglog.spark.read.batch_reader import SeglogReader
 from seglog.sources.brokers.planning import BrokerExtent, plan
 from seglog.sources.brokers.task_reader import fetch_targets
+from seglog.sources.options.read_options import parse_options
 from seglog.sources.planning import pack
 from seglog.sources.ranges import OffsetRange
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.stream_reader import SeglogStreamReader
 from seglog.testing import Broker, Cluster, TopicFixture
 from tests import golden

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import UnknownTopicError
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import Assign, Subscribe, SubscribePattern
 from seglog.sources.directories.planning import Boundaries, DirectoryExtent, Piece, ReadRange, SegmentExtent, plan
+from seglog.sources.options.read_options import Assign, Subscribe, SubscribePattern
 from seglog.sources.planning import pack, select
 from seglog.sources.ranges import OffsetRange
 from tests.cases import case

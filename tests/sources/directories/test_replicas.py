@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import parse_options
 from seglog.sources.directories.planning import DirectoryExtent
 from seglog.sources.directories.survey import survey
+from seglog.sources.options.read_options import parse_options
 from seglog.spark.source import SeglogDataSource
 from seglog.storage.formats.watermarks import Watermark, encode_watermarks
 from tests.spark.brokers import TOPIC_ID, Brokers

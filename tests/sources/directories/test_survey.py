@@ -12,8 +12,8 @@ from seglog.core.errors import CorruptBatchError, InvalidConfigError, InvalidLog
 from seglog.core.fs import File, OsFs, is_locked
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.sources.options.read_options import parse_options
 from seglog.sources.directories.survey import survey
+from seglog.sources.options.read_options import parse_options
 from seglog.spark.source import SeglogDataSource
 from seglog.storage.formats.watermarks import Watermark, encode_watermarks
 from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted

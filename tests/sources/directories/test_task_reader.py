@@ -30,9 +30,9 @@ from seglog.core.fs import File, OsFs
 from seglog.records.batch import read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.sources.options.read_options import parse_options
 from seglog.sources.directories.planning import ReadRange
 from seglog.sources.directories.task_reader import read_range
+from seglog.sources.options.read_options import parse_options
 from seglog.sources.output_batches import BYTES, ROWS
 from seglog.storage.compaction.log_cleaner import compact
 from seglog.storage.compaction.round import PLAIN

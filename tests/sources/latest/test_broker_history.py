@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from pyspark_seglog import DefaultSource
+from seglog.client.kept_connections import close_all
 from seglog.core.errors import InvalidRecordError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
 from seglog.faults.topic_fixture import TopicFixture
-from seglog.client.kept_connections import close_all
 from seglog.testing import Broker
 from tests import golden
 from tests.cases import case

@@ -27,8 +27,8 @@ from seglog.testing import ManualClock
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import KafkaVersion
-from tests.spark.logs import write_partition
 from tests.sources.latest.latest_reading import Newest, by_dictionary, latest_in
+from tests.spark.logs import write_partition
 from tests.storage.compaction.compacted import START_MS, Fact, Writer, facts, values
 
 T0 = TopicPartition("t", 0)

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark_seglog import DefaultSource
 from seglog.records.batch import build_batch, entries, read_header
 from seglog.records.record import decode_records, encode_records
-from seglog.spark.read.batch_reader import SeglogReader
 from seglog.sources.mounted.planning import MountedRange, Part, SharedRange
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.stream_reader import SeglogStreamReader
 from seglog.testing import Broker, TopicFixture
 from seglog.testing.directory_copy import copy_directory

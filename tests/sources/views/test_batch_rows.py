@@ -22,8 +22,8 @@ from tests import golden
 from tests.cases import case
 from tests.cli.run import Run, run_here
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
-from tests.spark.logs import write_partition
 from tests.sources.views.view_reading import Row, read, reader
+from tests.spark.logs import write_partition
 from tests.storage.offline.verify.verified import batches as entries
 from tests.storage.offline.verify.verified import flip, make_dir
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_seglog import DefaultSource
-from seglog.core.errors import InvalidConfigError
 from seglog.client.kept_connections import close_all
+from seglog.core.errors import InvalidConfigError
 from seglog.testing import Broker
 from tests import golden
 from tests.sources.views.view_reading import Row, read, rows_of

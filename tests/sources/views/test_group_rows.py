@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from seglog.sources.views.group_rows import describe
 from seglog.spark.views.tables import BATCHES, GROUP_OFFSETS, SEGMENTS

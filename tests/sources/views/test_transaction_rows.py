@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_seglog import DefaultSource
-from seglog.core.errors import InvalidConfigError
 from seglog.client.kept_connections import close_all
+from seglog.core.errors import InvalidConfigError
 from seglog.sources.views.transaction_rows import describe
 from seglog.testing import Broker
 from tests import golden

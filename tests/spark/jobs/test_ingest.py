@@ -16,11 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import seglog
+from seglog.client.kept_connections import close_all
 from seglog.core.errors import AdoptError, SeglogError
 from seglog.core.types import TopicPartition
 from seglog.records.partitioner import partition_for_key
 from seglog.spark.jobs.ingest import Columns, Input, ingest
-from seglog.client.kept_connections import close_all
 from seglog.storage.offline.verify import verify
 from tests.broker.broker_thread import RunningNode
 from tests.cli.run import Run

@@ -26,13 +26,13 @@ from pyspark.sql.types import StructType
 
 import seglog
 from seglog.client.connection import BrokerConnection
+from seglog.client.kept_connections import close_all
 from seglog.core.errors import DataLossError
 from seglog.core.fs import Fs, OsFs
 from seglog.sources.directories.source import DirectorySource
 from seglog.sources.mounted.source import MountedSource
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.read.stream_reader import SeglogStreamReader
-from seglog.client.kept_connections import close_all
 from seglog.testing import Broker
 from tests.broker.python_clients import AdminClient, NewTopic
 from tests.cases import case

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from seglog.core.errors import InvalidConfigError
 from seglog.records.record import NewRecord
 from seglog.spark import table
-from seglog.spark.tables.building import update_table
 from seglog.table import small_files
+from seglog.table.building import update_table
 from seglog.table.log_table import LogTable
-from tests.spark.tables.tables import TIME_MS, append, scanned, stored
+from tests.table.tables import TIME_MS, append, scanned, stored
 
 pytestmark = pytest.mark.xdist_group("spark")
 DAY_MS = 86_400_000

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from seglog.client.kept_connections import close_all
 from seglog.core.errors import DataLossError, InvalidConfigError, UnknownTableError
 from seglog.records.columns import SCHEMA
 from seglog.spark import table
-from seglog.client.kept_connections import close_all
-from seglog.spark.tables.building import update_table
 from seglog.storage.directory.log_dir import LogDir
+from seglog.table.building import update_table
 from seglog.table.log_table import LogTable
 from seglog.testing import Broker
 from tests.broker.python_clients import NewTopic
 from tests.kit.topics import create_topics, write
-from tests.spark.tables.tables import append, flights, scanned
+from tests.table.tables import append, flights, scanned
 
 pytestmark = pytest.mark.xdist_group("spark")
 

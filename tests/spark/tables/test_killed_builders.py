@@ -19,13 +19,13 @@ from pyspark.sql import SparkSession
 
 from seglog.core.fs import OsFs
 from seglog.spark import table as read_table
-from seglog.spark.tables.building import update_table
 from seglog.table import log_table, small_files
+from seglog.table.building import update_table
 from seglog.table.log_table import LogTable
 from seglog.table.maintenance import DATA_GRACE_MS, sweep
 from seglog.testing import ManualClock
-from tests.spark.tables import killed_builders
-from tests.spark.tables.tables import append, digests, flights, scanned
+from tests.table import killed_builders
+from tests.table.tables import append, digests, flights, scanned
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from seglog.core.errors import CatalogError, InvalidConfigError, TableInUseError, UnknownTableError
 from seglog.records.columns import COLUMNS, SCHEMA
 from seglog.spark import table as read_table
-from seglog.spark.tables.building import Retention, update_table
 from seglog.storage.directory.log_dir import LogDir
 from seglog.table import record_files, small_files
+from seglog.table.building import Retention, update_table
 from seglog.table.catalogs import CatalogOptions
 from seglog.table.log_table import LogTable
 from seglog.table.maintenance import DATA_GRACE_MS, sweep
 from seglog.testing import ManualClock
 from tests.kit.object_store import BUCKET, SECRET, ObjectStoreServer
 from tests.kit.rest_catalog import TOKEN, RestCatalogServer
-from tests.spark.tables.tables import append, by_offset, flights, scanned, stored
+from tests.table.tables import append, by_offset, flights, scanned, stored
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from seglog.spark import table
-from seglog.spark.tables.building import update_table
+from seglog.table.building import update_table
 from seglog.testing import Broker
-from tests.spark.tables.typed_logs import NEW, OLD, hashes, new_value, old_value, scanned_with, without, write
+from tests.table.typed_logs import NEW, OLD, hashes, new_value, old_value, scanned_with, without, write
 from tests.values.batches import register
 
 pytestmark = pytest.mark.xdist_group("spark")

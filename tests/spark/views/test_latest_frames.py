@@ -13,8 +13,8 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord
 from seglog.spark import latest, split_keys
 from tests.kafka.records import ConsumedRecord
-from tests.spark.logs import write_partition
 from tests.sources.latest.latest_reading import Newest, by_dictionary
+from tests.spark.logs import write_partition
 
 pytestmark = pytest.mark.xdist_group("spark")
 

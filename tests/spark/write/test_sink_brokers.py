@@ -13,10 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from seglog.client.cluster_connections import ClusterConnections
+from seglog.client.kept_connections import close_all
 from seglog.client.produce.transaction import open_transactions
 from seglog.core.types import TopicPartition
 from seglog.records.partitioner import partition_for_key
-from seglog.client.kept_connections import close_all
 from seglog.testing import Broker
 from tests.client.produce.written import config, numbers
 

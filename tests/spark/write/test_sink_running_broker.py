@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from seglog.core.types import TopicPartition
 from seglog.client.kept_connections import close_all
+from seglog.core.types import TopicPartition
 from tests.broker.broker_thread import RunningNode
 from tests.client.produce.written import numbers
 

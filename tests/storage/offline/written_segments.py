@@ -9,8 +9,8 @@ from typing import Any
 
 from seglog.records.batch import read_header
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.formats.paths import segment_paths
 from seglog.sources.scan import scan
+from seglog.storage.formats.paths import segment_paths
 
 
 def write_segment(partition: Path, base_offset: int, batches: Sequence[bytes | bytearray]) -> Path:

@@ -17,8 +17,8 @@ from seglog.core.clock import SystemClock
 from seglog.core.extras import require
 
 if TYPE_CHECKING:
-    from seglog.spark.tables.building import TableUpdate
-    from seglog.spark.tables.keyed.building import KeyedTableUpdate
+    from seglog.table.building import TableUpdate
+    from seglog.table.keyed.building import KeyedTableUpdate
 
 _STEP_S = 0.2
 """How often a wait checks for SIGTERM."""
@@ -143,7 +143,7 @@ def table(
     columns = None if bloom is None else [one.strip() for one in bloom.split(",") if one.strip()]
 
     require("pyiceberg.catalog.sql", "table", purpose="a table")
-    from seglog.spark.tables.building import Retention, update_table
+    from seglog.table.building import Retention, update_table
     from seglog.table.catalogs import CatalogOptions
 
     where = CatalogOptions(catalog, properties)
@@ -168,7 +168,7 @@ def table(
         _show(done, summary(done), as_json=json)
 
     def keep_latest(name: str, *, anew: bool) -> None:
-        from seglog.spark.tables.keyed.building import update_keyed_table
+        from seglog.table.keyed.building import update_keyed_table
 
         done = update_keyed_table(
             log,

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import BrokerAddress, ClusterConnections, ClusterMetadata
 from seglog.client.group_offsets import commit_offsets
+from seglog.client.kept_connections import connections
 from seglog.client.leader_offsets import EARLIEST, LATEST, OffsetQuestion, answer_offsets
 from seglog.client.retries import ask_patiently
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError, RequestFailedError, UnknownPartitionError, UnknownTopicError
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import Assign, ReadOptions, Selection, Subscribe
 from seglog.sources.brokers.planning import BrokerExtent, FetchRange, plan
 from seglog.sources.brokers.sampling import bytes_per_offset
+from seglog.sources.options.read_options import Assign, ReadOptions, Selection, Subscribe
 from seglog.sources.planning import select
 from seglog.sources.ranges import OffsetRange
 from seglog.sources.record_source import Available, Survey
-from seglog.client.kept_connections import connections
 
 if TYPE_CHECKING:
     import pyarrow as pa

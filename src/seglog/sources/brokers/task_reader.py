@@ -21,10 +21,10 @@ from seglog.records.batch import CONTROL_BIT
 from seglog.records.batch_kernels import Stop
 from seglog.records.batch_tables import walk_batches
 from seglog.records.columns import SourcePartition
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.brokers.planning import FetchRange
 from seglog.sources.offsets import DATA_LOSS_HINT
-from seglog.sources.output_batches import selection_of, output_batches
+from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.output_batches import output_batches, selection_of
 from seglog.storage.log.transaction_index import AbortedTxn
 from seglog.storage.offline.chunk_decoding import BatchExclusion, Chunk, OnDamage, decode_chunks, last_offsets
 

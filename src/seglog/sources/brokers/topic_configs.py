@@ -7,9 +7,9 @@ from typing import Final
 
 from seglog.client.client_config import ClientConfig
 from seglog.client.connection import check_answer
+from seglog.client.kept_connections import connections
 from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey
-from seglog.client.kept_connections import connections
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 DELETE_RETENTION: Final = "delete.retention.ms"

@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from seglog.core.types import TopicPartition
+from seglog.sources.directories.log_dir_mount import LogDirMount
 from seglog.sources.planning import spread
 from seglog.sources.ranges import OffsetRange, PartitionExtent, PartitionRange, divide
-from seglog.sources.directories.log_dir_mount import LogDirMount
 from seglog.storage.log.transaction_index import AbortedTxn
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import Assign, ReadOptions
 from seglog.sources.directories.partition_files import find_by_time, plan_index
 from seglog.sources.directories.partitions import MissingDirectory, find_partitions
 from seglog.sources.directories.planning import DirectoryExtent, ReadRange, plan
 from seglog.sources.directories.survey import survey
+from seglog.sources.options.read_options import Assign, ReadOptions
 from seglog.sources.ranges import OffsetRange
 from seglog.sources.record_source import Available, Survey
 

@@ -20,13 +20,13 @@ from uuid import UUID
 from seglog.core.errors import CorruptError, InvalidConfigError, InvalidLogDirError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.directories.log_dir_mount import LogDirMount
 from seglog.sources.directories.partition_files import epoch_before, read_extent
 from seglog.sources.directories.partitions import MissingDirectory, find_partitions
 from seglog.sources.directories.planning import DirectoryExtent
+from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.planning import select
 from seglog.sources.record_source import Survey
-from seglog.sources.directories.log_dir_mount import LogDirMount
 from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
 from seglog.storage.formats.paths import HIGH_WATERMARKS, PartitionDir
 from seglog.storage.formats.watermarks import WATERMARKS

@@ -22,13 +22,13 @@ from seglog.core.errors import CorruptError, DataLossError, InvalidLogDirError, 
 from seglog.core.fs import Fs
 from seglog.records.column_decoding import DecodedRows
 from seglog.records.columns import SourcePartition
-from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.directories.log_dir_mount import mount_of
 from seglog.sources.directories.partition_files import is_of_topic, read_segments
 from seglog.sources.directories.planning import DirectoryExtent, Piece, ReadRange, SegmentExtent, spans
 from seglog.sources.offsets import DATA_LOSS_HINT
+from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.output_batches import output_batches, selection_of
 from seglog.sources.ranges import OffsetRange
-from seglog.sources.output_batches import selection_of, output_batches
-from seglog.sources.directories.log_dir_mount import mount_of
 from seglog.storage.formats.checkpoints import read_partition_metadata
 from seglog.storage.offline.batch_boundaries import IndexBoundaries
 from seglog.storage.offline.chunk_decoding import BatchExclusion

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from seglog.client.client_config import ClientConfig
 from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import ReadOptions, option_name
 from seglog.sources.brokers.planning import BrokerExtent, FetchRange
 from seglog.sources.brokers.source import BrokerSource
-from seglog.sources.ranges import OffsetRange
 from seglog.sources.brokers.topic_configs import CLEANUP_POLICY, may_be_compacted, topic_configs
 from seglog.sources.latest.ranges import LatestRange
+from seglog.sources.options.read_options import ReadOptions, option_name
+from seglog.sources.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import ReadOptions, option_name
 from seglog.sources.directories.partition_files import read_segments
 from seglog.sources.directories.planning import DirectoryExtent, ReadRange
 from seglog.sources.directories.source import DirectorySource
-from seglog.sources.ranges import OffsetRange
 from seglog.sources.latest.cleaner_bounds import CleanerBounds
 from seglog.sources.latest.ranges import LatestRange
+from seglog.sources.options.read_options import ReadOptions, option_name
+from seglog.sources.ranges import OffsetRange
 from seglog.storage.formats.checkpoints import read_offsets
 from seglog.storage.formats.paths import CLEANED, CLEANER_OFFSETS, DELETED, LOG, SWAP, is_log_dir, parse_file_name
 

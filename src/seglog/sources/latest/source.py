@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from seglog.core.errors import InvalidRecordError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.brokers.source import BrokerSource
 from seglog.sources.directories.source import DirectorySource
-from seglog.sources.ranges import OffsetRange
-from seglog.sources.record_source import Available, RecordSource, Survey
 from seglog.sources.latest.broker_history import BrokerHistory
 from seglog.sources.latest.directory_history import DirectoryHistory
 from seglog.sources.latest.ranges import History, LatestRange
+from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.ranges import OffsetRange
+from seglog.sources.record_source import Available, RecordSource, Survey
 
 if TYPE_CHECKING:
     import pyarrow as pa

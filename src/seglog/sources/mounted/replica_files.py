@@ -13,11 +13,11 @@ from typing import NamedTuple
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
+from seglog.sources.directories.log_dir_mount import LogDirMount
 from seglog.sources.directories.partition_files import read_segments
 from seglog.sources.directories.partitions import MissingDirectory, find_partitions
 from seglog.sources.directories.planning import SegmentExtent
 from seglog.sources.mounted.coverage import MountedReplica, TransactionsBelow
-from seglog.sources.directories.log_dir_mount import LogDirMount
 from seglog.storage.directory.cluster_mark import read_mark
 from seglog.storage.formats.checkpoints import read_leader_epochs, read_meta_properties, read_partition_metadata
 from seglog.storage.formats.paths import TXN_INDEX, parse_file_name, segment_paths

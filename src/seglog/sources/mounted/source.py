@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import ClusterConnections
+from seglog.client.kept_connections import connections
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.brokers.planning import BrokerExtent
 from seglog.sources.brokers.sampling import bytes_per_offset
 from seglog.sources.brokers.source import BrokerSource
 from seglog.sources.directories.partition_files import plan_index
 from seglog.sources.mounted.planning import MountedExtent, SharedRange, plan, rest
 from seglog.sources.mounted.survey import MountedSurvey, survey_mount
+from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.ranges import OffsetRange, PartitionRange
 from seglog.sources.record_source import Available, Survey
-from seglog.client.kept_connections import connections
 
 if TYPE_CHECKING:
     import pyarrow as pa

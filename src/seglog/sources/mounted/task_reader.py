@@ -22,13 +22,13 @@ from seglog.core.fs import Fs
 from seglog.records.batch_tables import BatchTable
 from seglog.records.column_decoding import Selection
 from seglog.records.columns import SourcePartition
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.brokers.planning import FetchRange
 from seglog.sources.brokers.task_reader import read_ranges
 from seglog.sources.directories.planning import Piece
 from seglog.sources.mounted.planning import MountedRange, SharedRange, phases
+from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.output_batches import output_batches, selection_of
 from seglog.sources.ranges import OffsetRange
-from seglog.sources.output_batches import selection_of, output_batches
 from seglog.storage.formats.checkpoints import read_partition_metadata
 from seglog.storage.offline.chunk_decoding import BatchExclusion, Chunk, decode_chunks, last_offsets
 from seglog.storage.offline.table_batches import CHUNK_BYTES, FileRange, iter_chunks

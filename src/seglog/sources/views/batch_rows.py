@@ -18,9 +18,9 @@ from seglog.records.batch_kernels import Stop, Verdict
 from seglog.records.batch_tables import BATCH_DTYPE, BatchTable, walk_batches
 from seglog.records.column_decoding import plain_error
 from seglog.records.compression import Codec
+from seglog.sources.directories.log_dir_mount import check_file, mount_of
 from seglog.sources.directories.partition_files import is_of_topic
 from seglog.sources.directories.planning import Piece, ReadRange
-from seglog.sources.directories.log_dir_mount import check_file, mount_of
 from seglog.sources.views.rows import BatchTask, SegmentTask, microseconds, rows_of
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.offline.verify.stretch_walk import StretchWalk

@@ -11,8 +11,8 @@ from seglog.client.cluster_connections import ClusterConnections
 from seglog.core.errors import CorruptBatchError
 from seglog.records.batch_kernels import Stop
 from seglog.records.batch_tables import walk_batches
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.brokers.task_reader import fetch_targets, fetcher_of
+from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.views.batch_rows import batch_columns, checks_crcs, reasons_of
 from seglog.sources.views.rows import FetchedBatchTask
 from seglog.storage.offline.chunk_decoding import last_offsets

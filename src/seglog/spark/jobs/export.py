@@ -20,13 +20,13 @@ from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.extras import require
 from seglog.core.fs import Fs, OsFs, make_directories
 from seglog.core.types import TopicPartition
+from seglog.sources.directories.planning import DirectoryExtent, ReadRange
+from seglog.sources.offsets import DATA_LOSS_HINT
+from seglog.sources.options.read_options import ReadOptions, parse_options
+from seglog.sources.ranges import OffsetRange
 from seglog.spark.jobs import export_state
 from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.jobs.export_state import ExportInUseError, ExportState, StagedFile
-from seglog.sources.options.read_options import ReadOptions, parse_options
-from seglog.sources.directories.planning import DirectoryExtent, ReadRange
-from seglog.sources.offsets import DATA_LOSS_HINT
-from seglog.sources.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,12 +23,12 @@ from seglog.spark.jobs.input.marks import NewInput, select_new
 from seglog.spark.jobs.input.recipe import Input, PlannedInput, Recipe, format_of, plan_input
 from seglog.spark.jobs.input.split_reader import SplitReader
 from seglog.spark.jobs.input.splits import Split, list_files
-from seglog.spark.write.write_options import WriteOptions, parse_write_options
 from seglog.spark.runtime.processes import freeze_imports
 from seglog.spark.write.directories.broker_client import BrokerCommitClient, commit_client
 from seglog.spark.write.directories.commit_client import directories_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
 from seglog.spark.write.directories.task_writer import TaskWriter, WritePlan
+from seglog.spark.write.write_options import WriteOptions, parse_write_options
 from seglog.storage.adopt import StagedPart, check_digest, read_ledger
 from seglog.storage.formats.checkpoints import read_partition_metadata
 

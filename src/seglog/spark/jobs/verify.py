@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seglog.core.fs import OsFs
 from seglog.records.compression import DEFAULT_LIMIT
-from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.sources.directories.log_dir_mount import check_file
+from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.runtime.processes import freeze_imports
 from seglog.storage.offline.verify.partition_files import LogStretch
 from seglog.storage.offline.verify.summary import Summary

@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 
 from seglog.core.errors import UnknownPartitionError
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.brokers.source import BrokerSource
 from seglog.sources.directories.source import DirectorySource
 from seglog.sources.mounted.source import MountedSource
 from seglog.sources.offsets import ResolvedRanges, resolve, resolve_bound
+from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.planning import pack
 from seglog.sources.ranges import OffsetRange, PartitionExtent
 from seglog.sources.record_source import RecordSource

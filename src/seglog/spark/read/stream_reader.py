@@ -23,7 +23,6 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import UnknownTopicError
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.sources.options.read_options import LATEST, Bound, ReadOptions, TimestampBound
-from seglog.spark.read.batch_reader import SeglogReader
 from seglog.sources.planning import selector
 from seglog.sources.ranges import PartitionExtent
 from seglog.sources.record_source import Survey
@@ -42,6 +41,7 @@ from seglog.sources.stream_planning import (
     report_losses,
     wait_where_known,
 )
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.values.reader_schema import ReadFormats
 

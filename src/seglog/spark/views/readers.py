@@ -11,20 +11,20 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from seglog.client.client_config import ClientConfig
+from seglog.client.kept_connections import connections
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64
-from seglog.sources.options.read_options import ReadOptions, Subscribe
-from seglog.spark.read.batch_reader import SeglogReader
 from seglog.sources.brokers.planning import FetchRange
 from seglog.sources.directories.planning import DirectoryExtent, Piece, ReadRange
-from seglog.sources.ranges import OffsetRange
-from seglog.spark.read.schema import COLUMNS
-from seglog.client.kept_connections import connections
-from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.sources.latest.source import latest_source
+from seglog.sources.options.read_options import ReadOptions, Subscribe
+from seglog.sources.ranges import OffsetRange
 from seglog.sources.views.planned_ranges import planned_ranges, planned_rows
 from seglog.sources.views.rows import BatchTask, FetchedBatchTask, SegmentTask, described_rows
+from seglog.spark.read.batch_reader import SeglogReader
+from seglog.spark.read.schema import COLUMNS
+from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.views.tables import columns_of
 from seglog.values.reader_schema import ReadFormats
 

@@ -14,9 +14,9 @@ from pyspark.sql.types import IntegerType
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.write.write_options import parse_write_options
 from seglog.sources.directories.partitions import expand
 from seglog.spark.write.directories.commit_client import directory_of
+from seglog.spark.write.write_options import parse_write_options
 from seglog.storage.adopt import read_ledger
 from seglog.storage.formats.paths import list_partitions
 

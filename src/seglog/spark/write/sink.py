@@ -22,13 +22,13 @@ from pyspark.sql.types import StructType
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.write.write_options import STREAM_LINGER_SECONDS, check_mode, parse_write_options
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.processes import driver_pid, freeze_imports
 from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_all_known, check_frame
 from seglog.spark.write.directories.broker_client import BrokerCommitClient, commit_client
 from seglog.spark.write.directories.commit_client import CommitClient, directories_of
 from seglog.spark.write.directories.commit_coordinator import JobRequest
+from seglog.spark.write.write_options import STREAM_LINGER_SECONDS, check_mode, parse_write_options
 from seglog.storage.adopt import StagedPart
 from seglog.values.batch_encoder import BatchEncoder
 

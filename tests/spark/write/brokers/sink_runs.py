@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from seglog.client import kept_connections as broker_connections
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
 from seglog.client.produce.mark_topic import MarkTopic
@@ -26,12 +27,11 @@ from seglog.core.errors import SeglogError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
-from seglog.spark.write.write_options import BrokerOptions, WriteOptions, parse_write_options
-from seglog.client import kept_connections as broker_connections
 from seglog.spark.write.brokers import commit, process_ids
 from seglog.spark.write.brokers.commit import JobCommit
 from seglog.spark.write.brokers.names import SinkNames
 from seglog.spark.write.brokers.task import BatchId, TaskResult, write_in_transaction
+from seglog.spark.write.write_options import BrokerOptions, WriteOptions, parse_write_options
 from tests.client.produce.written import config, numbers
 from tests.kit.waiting import wait_until
 

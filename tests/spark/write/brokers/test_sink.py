@@ -14,11 +14,11 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from pyspark_seglog import DefaultSource
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.client.connection import BrokerConnection
+from seglog.client.kept_connections import close_all
 from seglog.client.produce.transaction import Transaction, TransactionHandle, open_transactions
 from seglog.core.errors import BrokerUnavailableError, InvalidConfigError, UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
-from seglog.client.kept_connections import close_all
 from seglog.spark.write.brokers import commit
 from seglog.spark.write.brokers.sink import BrokerStreamWriter, BrokerWriter
 from seglog.testing import Broker

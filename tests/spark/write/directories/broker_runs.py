@@ -17,11 +17,11 @@ from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
-from seglog.spark.write.write_options import parse_write_options
 from seglog.spark.write.directories import directory_owner
 from seglog.spark.write.directories.broker_client import BrokerCommitClient, running_brokers
 from seglog.spark.write.directories.commit_client import CommitResult, TopicTarget
 from seglog.spark.write.directories.commit_coordinator import JobRequest
+from seglog.spark.write.write_options import parse_write_options
 from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
 from seglog.storage.directory.owner_socket import exchange
 from tests.client.produce.written import config

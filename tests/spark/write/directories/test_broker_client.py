@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import seglog
+from seglog.client.kept_connections import close_all
 from seglog.core.errors import AdoptError, InvalidConfigError, InvalidRecordError, LogDirInUseError, RequestFailedError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.client.kept_connections import close_all
 from seglog.spark.write.brokers.batch_mark import BatchMarkError
 from seglog.spark.write.directories.broker_client import running_brokers
 from seglog.spark.write.directories.commit_client import CommitClient, CommitResult

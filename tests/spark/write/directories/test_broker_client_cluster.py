@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
+from seglog.client.kept_connections import close_all
 from seglog.core.errors import SeglogError
 from seglog.core.types import TopicPartition
-from seglog.client.kept_connections import close_all
 from seglog.storage.offline.compare_directories import compare_directories
 from tests.cases import case, is_long
 from tests.client.produce.written import numbers

@@ -28,10 +28,10 @@ from seglog.core.ground import Ground
 from seglog.records.columns import HEADERS
 from seglog.records.partitioner import partition_for_key
 from seglog.records.record import Record
-from seglog.spark.write.write_options import parse_write_options
 from seglog.spark.write.directories import task_writer
 from seglog.spark.write.directories.commit_client import TopicTarget
 from seglog.spark.write.directories.task_writer import TaskWriter, WritePlan
+from seglog.spark.write.write_options import parse_write_options
 from seglog.storage.adopt import StagedPart, adopt
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.offline.verify import verify

@@ -13,6 +13,7 @@ from typing import Final
 
 from seglog.client.bootstrap import HostPort
 from seglog.client.cluster_connections import ClusterConnections
+from seglog.client.kept_connections import connections
 from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import (
     TransactionHandle,
@@ -23,12 +24,11 @@ from seglog.client.produce.transaction import (
 from seglog.client.retries import Retries
 from seglog.core.clock import SystemClock
 from seglog.core.errors import ProducerFencedError, RequestFailedError
-from seglog.spark.write.write_options import BrokerOptions
-from seglog.client.kept_connections import connections
 from seglog.spark.write.brokers import batch_mark
 from seglog.spark.write.brokers.batch_mark import BatchMark, BatchMarkError, is_decided, read_mark
 from seglog.spark.write.brokers.names import SinkNames
 from seglog.spark.write.brokers.task import BatchId, TaskResult, check_before, mark_of, timeout_hint
+from seglog.spark.write.write_options import BrokerOptions
 
 _log: Final = logging.getLogger("seglog.spark")
 _MARGIN_MS: Final = 5_000

@@ -15,10 +15,9 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from seglog.client.kept_connections import connections
 from seglog.client.produce.mark_topic import MarkTopic
 from seglog.core.errors import InvalidConfigError
-from seglog.spark.write.write_options import WriteOptions
-from seglog.client.kept_connections import connections
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.runtime.processes import freeze_imports
 from seglog.spark.write.brokers.commit import JobCommit
@@ -26,6 +25,7 @@ from seglog.spark.write.brokers.names import SinkNames
 from seglog.spark.write.brokers.task import BatchId, TaskResult, write_idempotently, write_in_transaction
 from seglog.spark.write.brokers.task_writer import topic_partitions
 from seglog.spark.write.checked_frame import BATCH_ID, QUERY_ID, check_all_known, check_frame
+from seglog.spark.write.write_options import WriteOptions
 from seglog.values.batch_encoder import BatchEncoder
 
 RUN_ID: Final = "spark.jobGroup.id"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from seglog.client.bootstrap import HostPort
+from seglog.client.kept_connections import connections
 from seglog.client.produce.batch_producer import BatchProducer, ProducerIdentity
 from seglog.client.produce.group_mark import GroupMark
 from seglog.client.produce.mark_topic import MarkTopic
@@ -18,8 +19,6 @@ from seglog.client.produce.transaction import Transaction, idempotent_producer
 from seglog.core.clock import SystemClock
 from seglog.core.errors import ProducerFencedError, RequestFailedError
 from seglog.core.types import NO_PRODUCER_ID, ProducerIdAndEpoch, TopicPartition
-from seglog.spark.write.write_options import BrokerOptions, WriteOptions
-from seglog.client.kept_connections import connections
 from seglog.spark.write.brokers.batch_mark import (
     BatchMark,
     BatchMarkError,
@@ -32,6 +31,7 @@ from seglog.spark.write.brokers.batch_mark import (
 from seglog.spark.write.brokers.names import SinkNames
 from seglog.spark.write.brokers.process_ids import take
 from seglog.spark.write.brokers.task_writer import BrokerTaskWriter
+from seglog.spark.write.write_options import BrokerOptions, WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

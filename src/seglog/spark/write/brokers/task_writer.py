@@ -19,8 +19,8 @@ from seglog.core.suggestions import did_you_mean
 from seglog.core.types import MAX_INT32, NO_SEQUENCE, TopicPartition
 from seglog.records.column_encoding import encode_columns
 from seglog.records.compression import Codec
-from seglog.spark.write.write_options import BrokerOptions, WriteOptions
 from seglog.spark.write.row_groups import RowGroups
+from seglog.spark.write.write_options import BrokerOptions, WriteOptions
 
 _AT_ONCE: Final = 1 << 20
 """Bytes of rows that are encoded before they are sent: the broker writes them while the next are encoded."""

@@ -16,6 +16,7 @@ from typing import Final
 from seglog.client.client_config import WRITE, ClientConfig
 from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
 from seglog.client.connection import check_answer
+from seglog.client.kept_connections import connections
 from seglog.client.produce.group_mark import GroupMark
 from seglog.client.produce.mark_topic import MarkTopic
 from seglog.client.produce.mark_value import MarkValue
@@ -34,8 +35,6 @@ from seglog.core.errors import (
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
-from seglog.spark.write.write_options import WriteOptions
-from seglog.client.kept_connections import connections
 from seglog.spark.runtime.processes import ProcessWatch
 from seglog.spark.write.brokers.batch_mark import (
     BatchMark,
@@ -51,6 +50,7 @@ from seglog.spark.write.directories.commit_client import CommitClient, CommitRes
 from seglog.spark.write.directories.commit_coordinator import JobRequest, check_agrees
 from seglog.spark.write.directories.directory_owner import DirectoryOwner
 from seglog.spark.write.directories.staged_transaction import write_staged
+from seglog.spark.write.write_options import WriteOptions
 from seglog.storage.adopt import NO_INTAKE, Intake, OpenIntake, StagedPart, read_ledger
 from seglog.storage.directory.adoption import STAGING, remove_quietly
 from seglog.storage.formats.adopt_ledger import JOB

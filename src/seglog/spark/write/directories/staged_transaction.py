@@ -20,12 +20,12 @@ from typing import Final
 
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import ClusterMetadata
+from seglog.client.kept_connections import connections
 from seglog.client.produce.batch_producer import BatchProducer
 from seglog.client.produce.transaction import Transaction
 from seglog.core.errors import AdoptError, NotLeaderError
 from seglog.core.fs import File, OsFs
 from seglog.core.types import TopicPartition
-from seglog.client.kept_connections import connections
 from seglog.spark.write.brokers.task import PRODUCE
 from seglog.spark.write.directories.directory_owner import DirectoryOwner, OwnerGoneError
 from seglog.storage.adopt import StagedPart, StagedSegment

@@ -22,9 +22,9 @@ from seglog.core.errors import AdoptError, UnknownTopicError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.records.column_encoding import encode_columns
-from seglog.spark.write.write_options import WriteOptions
 from seglog.spark.write.directories.commit_client import TopicTarget
 from seglog.spark.write.row_groups import RowGroups
+from seglog.spark.write.write_options import WriteOptions
 from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
 
 MOST_OPEN: Final = 256

@@ -12,9 +12,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from seglog.records.columns import SCHEMA
-from seglog.spark.tables.building import update_table
+from seglog.table.building import update_table
 from seglog.table.log_table import LogTable
-from tests.spark.tables.tables import append, flights, scanned
+from tests.table.tables import append, flights, scanned
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from seglog.core.clock import SystemClock
 from seglog.sources.options.read_options import ReadOptions
-from seglog.spark.tables.keyed.compaction_guard import CompactionGuard
-from seglog.spark.tables.log_survey import LogState
 from seglog.spark.views.latest_frames import newest_or_tombstones
+from seglog.table.keyed.compaction_guard import CompactionGuard
+from seglog.table.log_survey import LogState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

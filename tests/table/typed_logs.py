@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import seglog
 from seglog.records.record import NewRecord
-from tests.spark.tables.tables import TIME_MS, append
+from tests.table.tables import TIME_MS, append
 from tests.values.avro.test_decoder import encode
 from tests.values.batches import framed
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog.core.fs import Fs, OsFs
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.brokers.planning import BrokerExtent
 from seglog.sources.brokers.source import BrokerSource
 from seglog.sources.directories.planning import DirectoryExtent
 from seglog.sources.directories.source import DirectorySource
+from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.ranges import PartitionExtent
 from seglog.sources.record_source import RecordSource
 from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata

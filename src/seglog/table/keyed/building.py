@@ -20,23 +20,23 @@ from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
+from seglog.sources.latest.source import hash_key, latest_source
 from seglog.sources.options.read_options import ReadOptions, parse_options
 from seglog.sources.ranges import OffsetRange
-from seglog.spark.tables.building import check_delta, follow_with_delta
-from seglog.spark.tables.continuation import check_topic, continue_from
-from seglog.spark.tables.keyed.compaction_guard import CompactionGuard
-from seglog.spark.tables.keyed.tombstone_age import is_renewal_due
-from seglog.spark.tables.log_survey import Log, LogState, committed_records, survey_log
-from seglog.sources.latest.source import hash_key, latest_source
+from seglog.table.building import check_delta, follow_with_delta
+from seglog.table.continuation import check_topic, continue_from
+from seglog.table.keyed.compaction_guard import CompactionGuard
+from seglog.table.keyed.tombstone_age import is_renewal_due
+from seglog.table.log_survey import Log, LogState, committed_records, survey_log
 from seglog.table.positions import Position, Positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.manifest import DataFile
 
-    from seglog.spark.tables.keyed.changed_rows import ChangedRows
     from seglog.sources.latest.spill_file import SpillFile
     from seglog.table.catalogs import CatalogOptions
+    from seglog.table.keyed.changed_rows import ChangedRows
     from seglog.table.log_table import LogTable
     from seglog.table.record_files import WrittenFile
     from seglog.table.record_times import RecordTimes
@@ -92,7 +92,7 @@ def update_keyed_table(
 ) -> KeyedTableUpdate:
     """Have ``table`` hold the newest committed value of each key of each partition of ``topic``, without tombstones.
 
-    ``log``, ``table``, ``bloom``, ``delta`` and ``catalog`` are those of `seglog.spark.tables.building.update_table`.
+    ``log``, ``table``, ``bloom``, ``delta`` and ``catalog`` are those of `seglog.table.building.update_table`.
     The table is created if need be, with ``buckets``, 16 by default, which never changes. Only buckets with keys that
     changed are rewritten, by ``workers`` threads, by default one for each core. Each of them holds ``maxMemoryPerTask``
     (128m) bytes of rows, then spills. ``rebuild`` makes all of the table anew from all of the log, in one commit.
@@ -170,8 +170,8 @@ class _Run:
         self._new_file: partial[SpillFile] = partial(SpillFile, OsFs(), spill_directory(os.environ))
 
     def run(self, *, rebuild: bool, delete_retention_ms: int | None, with_delta: bool) -> KeyedTableUpdate:
-        from seglog.spark.tables.keyed.changed_rows import ChangedRows
         from seglog.table.key_buckets import KeyedFacts
+        from seglog.table.keyed.changed_rows import ChangedRows
         from seglog.table.maintenance import maintain
         from seglog.table.record_times import RecordTimes
 
@@ -278,7 +278,7 @@ class _Run:
             return list(pool.map(partial(self._rewrite_bucket, old, changed), touched))
 
     def _rewrite_bucket(self, old: Sequence[DataFile], changed: ChangedRows, bucket: int) -> _Rewritten:
-        from seglog.spark.tables.keyed.bucket_merge import BucketMerge
+        from seglog.table.keyed.bucket_merge import BucketMerge
         from seglog.table.record_files import write_records
 
         merge = BucketMerge(self._options.max_memory, self._new_file, self._hash_key)

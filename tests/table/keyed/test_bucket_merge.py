@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from seglog.core.fs import OsFs
 from seglog.records.columns import SCHEMA
-from seglog.spark.tables.keyed.bucket_merge import BucketMerge
 from seglog.sources.latest.spill_file import SpillFile
+from seglog.table.keyed.bucket_merge import BucketMerge
 
 Place = tuple[int, bytes]
 PLACES = st.tuples(st.sampled_from([0, 1, 258, 2**31 - 1]), st.binary(max_size=2))

@@ -9,7 +9,7 @@ import pytest
 from seglog.core.errors import DataLossError
 from seglog.core.types import TopicPartition
 from seglog.sources.ranges import PartitionExtent
-from seglog.spark.tables.continuation import Continuation, check_topic, continue_from, rounds, share_files
+from seglog.table.continuation import Continuation, check_topic, continue_from, rounds, share_files
 from seglog.table.positions import Position, Positions, changes_as_text, decode_positions, encode_positions
 
 NAME = TopicPartition("t", 0)

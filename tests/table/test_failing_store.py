@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from seglog.spark.tables.building import update_table
 from seglog.table import log_table, maintenance, small_files
+from seglog.table.building import update_table
 from seglog.table.catalogs import CatalogOptions
 from tests.kit.object_store import BUCKET, KINDS, Kind, ObjectStoreServer
-from tests.spark.tables.tables import append, flights, scanned, stored
+from tests.table.tables import append, flights, scanned, stored
 
 pytestmark = pytest.mark.filterwarnings("ignore:Failed to delete old metadata")  # pyiceberg's, after a commit
 

@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from seglog.core.errors import DataLossError
 from seglog.records.columns import SCHEMA
 from seglog.spark import table
-from seglog.spark.tables.keyed.building import update_keyed_table
+from seglog.table.keyed.building import update_keyed_table
 from seglog.table.log_table import LogTable
 from seglog.testing import Broker
 from tests.broker.python_clients import NewTopic
 from tests.kit.topics import create_topics
-from tests.spark.tables.keyed.keyed_log import KeyedLog, Newest, newest_in
 from tests.spark.tables.test_frame import closing_connections
+from tests.table.keyed.keyed_log import KeyedLog, Newest, newest_in
 
 pytestmark = pytest.mark.xdist_group("spark")
 

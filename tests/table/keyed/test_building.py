@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import DataLossError, InvalidConfigError, InvalidRecordError, TableInUseError
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.spark.tables.building import update_table
-from seglog.spark.tables.keyed.building import update_keyed_table
 from seglog.storage.log.admit import Origin
+from seglog.table.building import update_table
 from seglog.table.key_buckets import bucket_of
+from seglog.table.keyed.building import update_keyed_table
 from seglog.table.log_table import LogTable
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import KafkaVersion
 from tests.kafka.records import ConsumedRecord
-from tests.spark.tables.keyed import killed_keyed_runs
-from tests.spark.tables.keyed.keyed_log import DAY_MS, KeyedLog, by_dictionary, said, stored
-from tests.spark.tables.tables import without_a_lock
 from tests.sources.latest import latest_reading
+from tests.table.keyed import killed_keyed_runs
+from tests.table.keyed.keyed_log import DAY_MS, KeyedLog, by_dictionary, said, stored
+from tests.table.tables import without_a_lock
 
 KEYS = st.sampled_from([b"", *(b"key %d" % number for number in range(9))])
 WRITES = st.lists(st.tuples(KEYS, st.none() | st.binary(min_size=1, max_size=30)), min_size=1, max_size=12)

@@ -1,6 +1,6 @@
 """Runs that are killed right after one of their steps, each in a child of this process, and a run after each of them.
 
-    python -m tests.spark.tables.killed_runs LOG TABLE
+    python -m tests.table.killed_runs LOG TABLE
 
 prints a line of JSON for each: whether it was killed, whether it had added its records, and whether the table is whole
 after the next run.
@@ -18,8 +18,8 @@ from inspect import getattr_static
 from pathlib import Path
 from typing import Any, Final
 
-from seglog.spark.tables.building import update_table
-from tests.spark.tables.tables import append, flights, scanned, stored
+from seglog.table.building import update_table
+from tests.table.tables import append, flights, scanned, stored
 
 STEPS: Final = (
     "seglog.table.record_files._RecordFile.finish",

@@ -8,11 +8,11 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-from seglog.spark.tables.building import update_table
+from seglog.table.building import update_table
 from seglog.table.log_table import LogTable
 from seglog.testing import Broker
 from tests.kit.topics import admin_client, write_all
-from tests.spark.tables.tables import stored
+from tests.table.tables import stored
 
 RECORDS: Final = 1500
 PER_ROUND: Final = 300

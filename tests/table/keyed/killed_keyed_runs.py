@@ -1,6 +1,6 @@
 """Runs of a keyed table that are killed right after one of their steps, and a run after each of them.
 
-    python -m tests.spark.tables.keyed.killed_keyed_runs DIRECTORY
+    python -m tests.table.keyed.killed_keyed_runs DIRECTORY
 
 prints a line of JSON for each: whether it was killed, whether the table was the old one or the new one then, and
 whether it is whole after the next run.
@@ -16,11 +16,11 @@ from typing import Final
 from seglog.records.key_bucket_kernels import warm_key_buckets
 from seglog.records.newest_kernels import warm_newest
 from seglog.table.log_table import LogTable
-from tests.spark.tables.keyed.keyed_log import KeyedLog, by_dictionary, stored
-from tests.spark.tables.killed_runs import in_child, is_killed_after
+from tests.table.keyed.keyed_log import KeyedLog, by_dictionary, stored
+from tests.table.killed_runs import in_child, is_killed_after
 
 STEPS: Final = (
-    "seglog.spark.tables.keyed.changed_rows.ChangedRows.finish",
+    "seglog.table.keyed.changed_rows.ChangedRows.finish",
     "seglog.table.record_files._RecordFile.finish",
     "seglog.table.log_table.encode_positions",
     "seglog.table.log_table.described_file",

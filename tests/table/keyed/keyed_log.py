@@ -14,10 +14,10 @@ from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.columns import COLUMNS
 from seglog.records.record import NewRecord
-from seglog.spark.tables.keyed.building import KeyedTableUpdate, update_keyed_table
 from seglog.storage.compaction import log_cleaner
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory.log_dir import LogDir
+from seglog.table.keyed.building import KeyedTableUpdate, update_keyed_table
 from seglog.table.log_table import LogTable
 from seglog.testing import ManualClock
 

@@ -16,15 +16,15 @@ import pytest
 from seglog.core.clock import SystemClock
 from seglog.core.errors import DataLossError, InvalidConfigError, TableInUseError, UnknownTopicError
 from seglog.records.record import encode_batch, end_txn_marker
-from seglog.spark.tables import building
-from seglog.spark.tables.building import Retention, update_table
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
+from seglog.table import building
+from seglog.table.building import Retention, update_table
 from seglog.table.log_table import LogTable
 from tests import golden
 from tests.kafka.jars import KafkaVersion
-from tests.spark.tables import killed_runs
-from tests.spark.tables.tables import TIME_MS, append, flights, scanned, stored, without_a_lock
+from tests.table import killed_runs
+from tests.table.tables import TIME_MS, append, flights, scanned, stored, without_a_lock
 
 
 def test_each_run_adds_new_records_only(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_run_that_dies_between_rounds_keeps_the_first(tmp_path: Path, monkeypa
     append(log, flights(0, 2000))
     append(log, flights(0, 2000), partition=1)
     monkeypatch.setattr(building, "ROUND_BYTES", 1)
-    monkeypatch.setattr("seglog.spark.tables.continuation.WORTH_A_FILE", 1)
+    monkeypatch.setattr("seglog.table.continuation.WORTH_A_FILE", 1)
     commit, left = LogTable.append, [1]
 
     def dies(self: LogTable, *arguments: Any) -> None:

@@ -1,6 +1,6 @@
 """Jobs that keep a table up while its log grows, each killed with -9 at a random moment; sometimes there are two.
 
-    python -m tests.spark.tables.killed_builders LOG TABLE KILLS SEED
+    python -m tests.table.killed_builders LOG TABLE KILLS SEED
 
 Each job is a child of this process. The table is compacted, old snapshots go, and files without a name are swept after
 each commit. Prints a line of JSON at the end. Fails if the table is not whole after a kill.
@@ -21,10 +21,10 @@ from typing import Final, NoReturn
 from unittest.mock import patch
 
 from seglog.core.errors import TableInUseError
-from seglog.spark.tables.building import update_table
 from seglog.table import log_table, maintenance, small_files
+from seglog.table.building import update_table
 from seglog.table.log_table import LogTable
-from tests.spark.tables.tables import append, flights, scanned, stored
+from tests.table.tables import append, flights, scanned, stored
 
 PARTITIONS: Final = 3
 _PER_APPEND: Final = 7

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from seglog.core.errors import DataLossError
 from seglog.core.fs import OsFs
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.brokers.planning import BrokerExtent
-from seglog.sources.directories.planning import DirectoryExtent
-from seglog.sources.ranges import PartitionExtent
 from seglog.sources.brokers.topic_configs import CLEANUP_POLICY, DELETE_RETENTION, may_be_compacted, topic_configs
-from seglog.spark.tables.keyed.tombstone_age import objection
+from seglog.sources.directories.planning import DirectoryExtent
 from seglog.sources.latest.directory_history import objection_to
+from seglog.sources.options.read_options import ReadOptions
+from seglog.sources.ranges import PartitionExtent
 from seglog.storage.formats.topics_file import read_topics
+from seglog.table.keyed.tombstone_age import objection
 from seglog.table.positions import Position
 
 _HINT = "tombstones may be gone: a deleted key would stay. Build the table anew, with --rebuild"

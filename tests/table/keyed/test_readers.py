@@ -14,7 +14,7 @@ from pyiceberg.expressions import EqualTo
 
 from seglog.table.layout import DELTA_LOG
 from seglog.table.log_table import LogTable
-from tests.spark.tables.keyed.keyed_log import KeyedLog, newest_in
+from tests.table.keyed.keyed_log import KeyedLog, newest_in
 
 
 @pytest.fixture(scope="module")

@@ -16,21 +16,21 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.types import TopicPartition
-from seglog.sources.options.read_options import ReadOptions, parse_options
 from seglog.sources.offsets import resolve_bound
+from seglog.sources.options.read_options import ReadOptions, parse_options
 from seglog.sources.ranges import OffsetRange
-from seglog.spark.tables.continuation import check_topic, continue_from, rounds, share_files
-from seglog.spark.tables.log_survey import Log, LogState, committed_records, source_of, survey_log
+from seglog.table.continuation import check_topic, continue_from, rounds, share_files
 from seglog.table.layout import DELTA_LOG
+from seglog.table.log_survey import Log, LogState, committed_records, source_of, survey_log
 from seglog.table.positions import Position, Positions
 from seglog.values.value_options import NAMES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from seglog.spark.tables.record_decoding import RecordDecoding
     from seglog.table.catalogs import CatalogOptions
     from seglog.table.log_table import LogTable
+    from seglog.table.record_decoding import RecordDecoding
     from seglog.table.record_files import WrittenFile
 
 _OPTIONS: Final = {
@@ -119,9 +119,9 @@ def update_table(
     answer, and errors of reading and writing.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
-    from seglog.spark.tables.record_decoding import RecordDecoding
     from seglog.table.catalogs import OWN_CATALOG
     from seglog.table.log_table import LogTable
+    from seglog.table.record_decoding import RecordDecoding
 
     source = _read_options(log, topic, options or {})
     decoding = RecordDecoding.choose(options or {}, source, topic)

@@ -13,8 +13,8 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType
 
 from seglog.core.fs import OsFs
-from seglog.spark.tables.keyed.changed_rows import ChangedRows
 from seglog.sources.latest.spill_file import SpillFile
+from seglog.table.keyed.changed_rows import ChangedRows
 
 
 @pytest.mark.parametrize("memory", [1, 40_000, 1 << 20])
