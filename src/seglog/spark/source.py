@@ -14,9 +14,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import DataType, StructType
 
 from seglog.sources.options.read_options import RECORD_VIEWS, ReadOptions, parse_options
+from seglog.sources.query import RecordQuery
+from seglog.sources.typed_columns import choose_formats
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import check_schema, recall, record_schema, remember
-from seglog.spark.read.typed_columns import choose_formats, typed_columns
+from seglog.spark.read.typed_columns import typed_columns
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.write.write_options import refuse_options_of_the_sink
 from seglog.values.reader_schema import ReadFormats
@@ -92,4 +94,4 @@ class SeglogDataSource(ErrorSentences, DataSource):
 
 def _topics(options: ReadOptions) -> set[str]:
     """The topics that a query reads."""
-    return {extent.topic_partition.topic for extent in SeglogReader(StructType(), options).extents()}
+    return {extent.topic_partition.topic for extent in RecordQuery(options).extents()}

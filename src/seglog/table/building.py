@@ -18,10 +18,11 @@ from seglog.core.extras import require
 from seglog.core.types import TopicPartition
 from seglog.sources.offsets import resolve_bound
 from seglog.sources.options.read_options import ReadOptions, parse_options
+from seglog.sources.query import source_of
 from seglog.sources.ranges import OffsetRange
 from seglog.table.continuation import check_topic, continue_from, rounds, share_files
 from seglog.table.layout import DELTA_LOG
-from seglog.table.log_survey import Log, LogState, committed_records, source_of, survey_log
+from seglog.table.log_survey import Log, LogState, committed_records, survey_log
 from seglog.table.positions import Position, Positions
 from seglog.values.value_options import NAMES
 

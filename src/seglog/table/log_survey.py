@@ -9,10 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from seglog.core.fs import Fs, OsFs
 from seglog.sources.brokers.planning import BrokerExtent
-from seglog.sources.brokers.source import BrokerSource
 from seglog.sources.directories.planning import DirectoryExtent
-from seglog.sources.directories.source import DirectorySource
-from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.ranges import PartitionExtent
 from seglog.sources.record_source import RecordSource
 from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
@@ -49,10 +46,6 @@ def committed_records(log: Log, topic: str) -> dict[str, str]:
     text = os.fspath(log)
     where = "kafka.bootstrap.servers" if _BROKERS.fullmatch(text) else "path"
     return {where: text, "subscribe": topic, "isolationLevel": "read_committed"}
-
-
-def source_of(options: ReadOptions) -> RecordSource:
-    return DirectorySource(options) if options.client is None else BrokerSource(options.client, options)
 
 
 def survey_log(source: RecordSource, positions: Positions | None) -> LogState:

@@ -63,7 +63,7 @@ def read(task: ReadRange, fs: OsFs | None = None, **options: str) -> list[int]:
 
 def one_task(path: Path, **options: str) -> ReadRange:
     task: ReadRange
-    (task,) = make_reader({"path": str(path), **options}).tasks()
+    (task,) = make_reader({"path": str(path), **options}).ranges()
     return task
 
 
@@ -89,7 +89,7 @@ def test_a_task_reads_its_offsets_though_segments_grow_and_roll(three: Path) -> 
 
 def test_compaction_put_segments_together(three: Path) -> None:
     """The first file now also contains the records of the second segment, after its own."""
-    tasks = make_reader({"path": str(three), "maxRecordsPerPartition": "7"}).tasks()
+    tasks = make_reader({"path": str(three), "maxRecordsPerPartition": "7"}).ranges()
     merged = segment(three, 0).read_bytes()[sizes(segment(three, 0))[2] :] + segment(three, 20).read_bytes()
     segment(three, 0).write_bytes(merged)
     segment(three, 20).unlink()
@@ -322,7 +322,7 @@ def test_a_task_in_the_middle_of_a_segment_that_was_compacted(tmp_path: Path, mo
     log = write_partition(tmp_path / "t-0", [BATCH] * 15)
     indexed(log)
     write_partition(tmp_path / "t-0", [BATCH] * (1 + more), base_offset=60)
-    tasks = make_reader({"path": str(tmp_path), "maxRecordsPerPartition": "16"}).tasks()
+    tasks = make_reader({"path": str(tmp_path), "maxRecordsPerPartition": "16"}).ranges()
     task = next(task for task in tasks if task.offsets.start >= 28)
     assert task.pieces[0].start > 0
     rest = log.read_bytes()[sizes(log)[task.offsets.start // 4] :]
@@ -376,7 +376,7 @@ def test_compaction_between_any_two_opens(
         log = logs.log("t")
         for number in range(60):
             log.append_records([NewRecord(b"%d" % number, b"%d" % (number % keys))])
-        tasks = make_reader({"path": str(directory), "until": "logEnd", "maxRecordsPerPartition": records}).tasks()
+        tasks = make_reader({"path": str(directory), "until": "logEnd", "maxRecordsPerPartition": records}).ranges()
         fs = Disturbed(lambda: _compact(log), opens)
         found = [offset for task in tasks for offset in read(task, fs)]
     assert found == sorted(set(found))
@@ -482,7 +482,7 @@ def test_reads_large_batches_from_the_middle_of_a_segment(tmp_path: Path, codec:
         task = one_task(tmp_path, **options)
         assert (task.pieces[0].start > 0) == (start > 0)
         assert read(task) == list(range(start, len(sizes)))
-    tasks = make_reader({"path": str(tmp_path), "maxBytesPerPartition": "4m"}).tasks()
+    tasks = make_reader({"path": str(tmp_path), "maxBytesPerPartition": "4m"}).ranges()
     assert len(tasks) > 3
     assert [offset for task in tasks for offset in read(task)] == list(range(len(sizes)))
 

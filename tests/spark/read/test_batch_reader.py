@@ -154,7 +154,7 @@ def test_of_replicas_the_longest_is_read(tmp_path: Path) -> None:
     for broker, count in (("a", 2), ("b", 5), ("c", 3)):
         write_partition(tmp_path / broker / "t-0", [RECORDS[:1]] * count)
     write_partition(tmp_path / "a" / "t-1", [RECORDS[:1]])
-    tasks = make_reader({"path": f"{tmp_path}/*"}).tasks()
+    tasks = make_reader({"path": f"{tmp_path}/*"}).ranges()
     assert [(task.topic_partition.partition, task.offsets) for task in tasks] == [(0, (0, 5)), (1, (0, 1))]
     assert tasks[0].pieces[0].log.startswith(f"{tmp_path}/b/")
 
@@ -182,7 +182,7 @@ def test_a_big_partition_is_split_without_an_index_and_with_one(tmp_path: Path) 
     log = write_partition(tmp_path / "t-0", [RECORDS] * 2000, codec=Codec.LZ4)
     size = log.stat().st_size
     options = {"path": str(tmp_path), "maxBytesPerPartition": str(size // 3)}
-    tasks = make_reader(options).tasks()
+    tasks = make_reader(options).ranges()
     assert len(tasks) in (3, 4)
     assert {task.topic_partition for task in tasks} == {TopicPartition("t", 0)}
     assert [row[2] for row in rows(make_reader({**options, "includeHeaders": "true"}))] == list(range(8000))

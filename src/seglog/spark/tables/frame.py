@@ -19,12 +19,13 @@ from seglog.core.errors import DataLossError
 from seglog.core.extras import require
 from seglog.core.types import TopicPartition
 from seglog.sources.options.read_options import parse_options
+from seglog.sources.query import source_of
 from seglog.sources.ranges import OffsetRange
 from seglog.spark.read.schema import COLUMNS
 from seglog.spark.tables.file_source import TableFile, hadoop_path, read_files
 from seglog.spark.tables.keyed_frame import TOMBSTONE, check_tail, columns_to_merge, merge_tail
 from seglog.table.continuation import check_topic, continue_from
-from seglog.table.log_survey import Log, LogState, committed_records, source_of, survey_log
+from seglog.table.log_survey import Log, LogState, committed_records, survey_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
