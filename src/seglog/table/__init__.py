@@ -6,5 +6,7 @@ for each day, `time_range` says which files have records of a time, `log_table` 
 `object_store` has the files if no directory has, `small_files` says which files to rewrite, `maintenance` rewrites them
 and deletes what no snapshot names, `delta_log` follows for readers of Delta.
 `key_buckets` tells which file has which keys in a keyed table.
+`building` makes a run, which adds the new records of a log: `log_survey` says what the log has, `continuation` where
+the run starts and how ranges share files, `record_decoding` what becomes of keys and values.
 docs/decisions/0026-a-table-is-one-set-of-parquet-files.md and 0028-a-keyed-table-rewrites-buckets.md say why.
 """

@@ -1,5 +1,4 @@
-"""Reading, wherever the records come from: offsets, plans of batches and streams, the readers that Spark calls.
+"""The readers that Spark calls for batches and streams, and the schemas that it sees.
 
-`offsets`, `ranges`, `planning` and `stream_planning` are pure. A place to read from is a package of its own that finds
-partitions and their offsets on the driver, and reads ranges of them in the workers: `directories`.
+`seglog.sources` plans and reads.
 """

@@ -1,4 +1,4 @@
-"""A topic's table: `building` adds new records of a log to it, `frame` gives it to Spark with the log's tail.
+"""A topic's table as a DataFrame, with the log's tail: `frame`, and `keyed_frame` for a keyed one.
 
-`continuation` decides where a run starts, and how ranges share files. The table itself is `seglog.table`.
+The table itself is `seglog.table`.
 """

@@ -1,4 +1,5 @@
-"""Other tables over the same records (option ``view``): batches, segments, and the records of Kafka's own topics.
+"""The views as Spark shows them (option ``view``): their columns and readers.
 
-`latest` has the newest record of each key.
+The rows are those of `seglog.sources.views` and `seglog.sources.latest`; `latest_frames` divides one large partition by
+Spark's shuffle.
 """
