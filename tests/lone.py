@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final, cast
 from uuid import UUID
 
-from seglog.broker.directory_topics import BROKER_EPOCH, DirectoryTopics
-from seglog.broker.topics import Topics
+from seglog.broker.topics.directory_topics import BROKER_EPOCH, DirectoryTopics
+from seglog.broker.topics.topics import Topics
 from seglog.broker.watermarks import Watermarks
 from seglog.cluster.cluster_view import ClusterView, NamedValue
 from seglog.cluster.model import (

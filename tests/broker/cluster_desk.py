@@ -21,12 +21,12 @@ from seglog.broker.apis.producers import ProducerApis
 from seglog.broker.apis.reassignments import ReassignmentApis
 from seglog.broker.apis.topics import TopicApis
 from seglog.broker.configuration import Configuration, topic_rules
-from seglog.broker.group_configs import GroupConfigs
+from seglog.broker.apis.group_configs import GroupConfigs
 from seglog.broker.identity import Identity
 from seglog.broker.offload import Offload
 from seglog.broker.requests import RequestContext
-from seglog.broker.topic_changes import TopicChanges
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topic_changes import TopicChanges
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller_decisions import decide
 from seglog.cluster.model import BrokerRegistration, PartitionState, broker_name, encode, partition_name

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from seglog.broker.dispatch import Dispatch
-from seglog.broker.fetch import Fetch
-from seglog.broker.fetch_sessions import FetchSessionCache
+from seglog.broker.fetch.fetch import Fetch
+from seglog.broker.fetch.fetch_sessions import FetchSessionCache
 from seglog.broker.offload import Offload
-from seglog.broker.produce import Produce
+from seglog.broker.produce.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.core.errors import InvalidRequestError
 from seglog.core.ground import THREADS, Ground

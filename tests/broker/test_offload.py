@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.broker import fetch, offload
+from seglog.broker.fetch import fetch, offload
 from seglog.broker.apis import metadata
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message

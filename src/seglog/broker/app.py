@@ -31,26 +31,26 @@ from seglog.broker.broker_tasks import BrokerTasks
 from seglog.broker.configuration import Configuration, group_settings, topic_rules, transaction_settings
 from seglog.broker.directory_events import DirectoryEvents
 from seglog.broker.dispatch import Dispatch, frame_limits, warm_up
-from seglog.broker.fetch import Fetch
-from seglog.broker.fetch_sessions import FetchSessionCache
+from seglog.broker.fetch.fetch import Fetch
+from seglog.broker.fetch.fetch_sessions import FetchSessionCache
 from seglog.broker.ground import BrokerGround
-from seglog.broker.group_configs import GroupConfigs
+from seglog.broker.apis.group_configs import GroupConfigs
 from seglog.broker.health import StoreStatus
 from seglog.broker.identity import Identity
-from seglog.broker.internal_topics import InternalTopic
-from seglog.broker.marker_permission import MarkerPermission
+from seglog.broker.topics.internal_topics import InternalTopic
+from seglog.broker.apis.marker_permission import MarkerPermission
 from seglog.broker.offload import Offload
-from seglog.broker.owner_requests import OwnerRequests, OwnerSocket, listen_for_owner
-from seglog.broker.produce import Produce
+from seglog.broker.produce.owner_requests import OwnerRequests, OwnerSocket, listen_for_owner
+from seglog.broker.produce.produce import Produce
 from seglog.broker.published_replicas import PublishedReplicas
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
-from seglog.broker.segment_adoption import SegmentAdoption
+from seglog.broker.produce.segment_adoption import SegmentAdoption
 from seglog.broker.stray_reports import StrayReports
-from seglog.broker.topic_changes import TopicChanges
-from seglog.broker.topic_image import ClusterTopicImage
-from seglog.broker.topics import Topics
-from seglog.broker.transaction_markers import MarkerAppends, routed
-from seglog.broker.transaction_verification import TransactionVerifier
+from seglog.broker.topics.topic_changes import TopicChanges
+from seglog.broker.topics.topic_image import ClusterTopicImage
+from seglog.broker.topics.topics import Topics
+from seglog.broker.apis.transaction_markers import MarkerAppends, routed
+from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.broker.watermarks import Watermarks
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
@@ -86,7 +86,7 @@ from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.formats.checkpoints import encode_id
 
 if TYPE_CHECKING:
-    from seglog.broker.cluster_peers import ClusterPeers
+    from seglog.broker.fetch.cluster_peers import ClusterPeers
     from seglog.broker.peer_requests import PeerRequests
     from seglog.broker.request_errors import RequestErrors
 
@@ -333,8 +333,8 @@ class Node:
         self._tasks.at_stop(self.changes.close)
 
     def _make_peers(self) -> ClusterPeers:
-        from seglog.broker.cluster_peers import ClusterPeers, LeaderHints
-        from seglog.broker.follower_fetch import FollowerFetch
+        from seglog.broker.fetch.cluster_peers import ClusterPeers, LeaderHints
+        from seglog.broker.fetch.follower_fetch import FollowerFetch
 
         current = self.configuration.current
         fetch = FollowerFetch(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from seglog.broker.broker_tasks import BrokerTasks
 from seglog.broker.directory_events import DirectoryEvents
-from seglog.broker.directory_topics import DirectoryTopics
+from seglog.broker.topics.directory_topics import DirectoryTopics
 from seglog.broker.ground import BrokerGround
 from seglog.broker.known_producers import first_free_block
 from seglog.cluster.backup import PRODUCER_IDS

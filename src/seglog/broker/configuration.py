@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from seglog.broker.topic_changes import TopicChanges
+from seglog.broker.topics.topic_changes import TopicChanges
 from seglog.cluster.model import TopicRules, TopicState
 from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings

@@ -10,9 +10,9 @@ from struct import Struct
 from types import CoroutineType
 from typing import Any, Final
 
-from seglog.broker.fetch import Fetch
+from seglog.broker.fetch.fetch import Fetch
 from seglog.broker.offload import LARGE_FRAME, Offload, drop, no_collections
-from seglog.broker.produce import Produce
+from seglog.broker.produce.produce import Produce
 from seglog.broker.request_slices import SLICED, answer_in_slices
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.core.error_codes import ErrorCode

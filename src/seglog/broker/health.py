@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seglog.broker.topics import PartitionMetadata, Topics
+from seglog.broker.topics.topics import PartitionMetadata, Topics
 
 
 class StoreStatus(NamedTuple):

@@ -22,7 +22,7 @@ from uuid import UUID
 from seglog.broker.health import StoreStatus, count_partitions, obstacles
 from seglog.broker.identity import Identity
 from seglog.broker.request_errors import RequestErrors
-from seglog.broker.topics import Topic, Topics
+from seglog.broker.topics.topics import Topic, Topics
 from seglog.coordinators.consumer.group import ConsumerGroupState
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard

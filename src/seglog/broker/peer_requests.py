@@ -66,7 +66,7 @@ class PeerRequests:
         partitions: Sequence[TopicPartition],
         verify_only: bool,
     ) -> Results:
-        """AddPartitionsToTxn; as `seglog.broker.transaction_verification.AskCoordinator`."""
+        """AddPartitionsToTxn; as `seglog.broker.produce.transaction_verification.AskCoordinator`."""
         transaction = {
             "transactional_id": transactional_id,
             "producer_id": producer.producer_id,

@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seglog.broker.cluster_peers import LeaderHints
+from seglog.broker.fetch.cluster_peers import LeaderHints
 from seglog.broker.dispatch import Dispatch
-from seglog.broker.fetch import Fetch
-from seglog.broker.fetch_sessions import FetchSessionCache
+from seglog.broker.fetch.fetch import Fetch
+from seglog.broker.fetch.fetch_sessions import FetchSessionCache
 from seglog.broker.offload import Offload
-from seglog.broker.produce import Produce
+from seglog.broker.produce.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
-from seglog.broker.topics import Topics
-from seglog.broker.transaction_verification import TransactionVerifier
+from seglog.broker.topics.topics import Topics
+from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.protocol.api_versions import Features
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import Message
 from seglog.protocol.produce import TopicAnswer
 
 if TYPE_CHECKING:
-    from seglog.broker.cluster_peers import ClusterPeers
+    from seglog.broker.fetch.cluster_peers import ClusterPeers
 
 Counts = Counter[int]
 """By error code, without 0."""

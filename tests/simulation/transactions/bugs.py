@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from seglog.broker import transaction_markers
-from seglog.broker.transaction_verification import TransactionVerifier
+from seglog.broker.apis import transaction_markers
+from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.coordinators.committed_offsets import CommittedOffsets
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.transactions.coordinator import TransactionContext, TransactionCoordinator

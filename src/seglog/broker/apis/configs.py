@@ -20,13 +20,13 @@ from seglog.broker.apis.config_rules import (
     describe_topic,
 )
 from seglog.broker.configuration import DEFAULT, Configuration
-from seglog.broker.group_configs import GroupConfigs
+from seglog.broker.apis.group_configs import GroupConfigs
 from seglog.broker.identity import Identity
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, failure
-from seglog.broker.topic_changes import TopicChanges
-from seglog.broker.topic_validation import check_topic_name
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topic_changes import TopicChanges
+from seglog.broker.topics.topic_validation import check_topic_name
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.model import REFUSED_REPLICAS, Refusal
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig, refusal
 from seglog.core.config import TOPIC_KEYS

@@ -10,7 +10,7 @@ from uuid import UUID
 from seglog.broker.apis.partition_states import Brokers, Decide, PartitionStates
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.election import prefer, settle
 from seglog.cluster.model import NO_LEADER, PartitionState, TopicRules
 from seglog.core.error_codes import ErrorCode

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from seglog.broker.auto_creation import AutoCreation
+from seglog.broker.topics.auto_creation import AutoCreation
 from seglog.broker.configuration import Configuration
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
 from seglog.broker.offload import SLICE, Offload, drop, in_turns, slices
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
-from seglog.broker.topic_changes import TopicChanges
-from seglog.broker.topics import INTERNAL, PartitionMetadata, Topic, Topics
+from seglog.broker.topics.topic_changes import TopicChanges
+from seglog.broker.topics.topics import INTERNAL, PartitionMetadata, Topic, Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidTopicError
 from seglog.core.ground import Workers

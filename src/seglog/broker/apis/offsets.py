@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from seglog.broker.offload import SLICE, Offload, in_turns, slices
 from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, code_of
-from seglog.broker.topic_changes import TopicChanges
-from seglog.broker.topics import INTERNAL, Topics
+from seglog.broker.topics.topic_changes import TopicChanges
+from seglog.broker.topics.topics import INTERNAL, Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import OffsetOutOfRangeError, SeglogError
 from seglog.core.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from seglog.broker.requests import ApiError
 from seglog.broker.store_writes import read, write
-from seglog.broker.topics import Topic
+from seglog.broker.topics.topics import Topic
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.generation import commit_raised
 from seglog.cluster.model import (

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from seglog.broker.requests import NO_SUCH_PARTITION, Answer, ApiHandler, RequestContext
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message

@@ -12,8 +12,8 @@ from seglog.broker.apis.partition_states import Brokers, Decide, PartitionStates
 from seglog.broker.identity import Identity
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
-from seglog.broker.topic_validation import check_replicas
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topic_validation import check_replicas
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.election import cancel_reassignment, reassign, settle
 from seglog.cluster.model import PartitionState, TopicRules
 from seglog.cluster.reassignment_plan import ReplicaMove, evacuate

@@ -14,9 +14,9 @@ from seglog.broker.configuration import Configuration
 from seglog.broker.identity import Identity
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import NO_SUCH_ID, NO_SUCH_PARTITION, Answer, ApiError, ApiHandler, RequestContext, failure
-from seglog.broker.topic_changes import MAX_PARTITIONS_PER_REQUEST, Assignment, TopicChanges, TopicWish
-from seglog.broker.topic_validation import check_collisions, check_replicas, check_topic_name
-from seglog.broker.topics import Topic, Topics
+from seglog.broker.topics.topic_changes import MAX_PARTITIONS_PER_REQUEST, Assignment, TopicChanges, TopicWish
+from seglog.broker.topics.topic_validation import check_collisions, check_replicas, check_topic_name
+from seglog.broker.topics.topics import Topic, Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError, TopicExistsError
 from seglog.protocol.apis import ApiKey

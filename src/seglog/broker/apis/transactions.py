@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from seglog.broker.apis.producers import ProducerIds
-from seglog.broker.marker_permission import MarkerPermission
+from seglog.broker.apis.marker_permission import MarkerPermission
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
-from seglog.broker.topics import INTERNAL, Topics
-from seglog.broker.transaction_markers import MarkerAppends
-from seglog.broker.transaction_verification import verified
+from seglog.broker.topics.topics import INTERNAL, Topics
+from seglog.broker.apis.transaction_markers import MarkerAppends
+from seglog.broker.produce.transaction_verification import verified
 from seglog.cluster.store import StoreError
 from seglog.coordinators.consumer.patterns import check_pattern, resolve_patterns
 from seglog.coordinators.coordinator_error import CoordinatorError

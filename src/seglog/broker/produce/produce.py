@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from seglog.broker.cluster_peers import LeaderHints
-from seglog.broker.delayed_produce import DelayedProduce, PendingAppend
-from seglog.broker.produce_checks import (
+from seglog.broker.fetch.cluster_peers import LeaderHints
+from seglog.broker.produce.delayed_produce import DelayedProduce, PendingAppend
+from seglog.broker.produce.produce_checks import (
     INVALID_PRODUCER_ID_MAPPING,
     INVALID_RECORD,
     Refusal,
@@ -22,8 +22,8 @@ from seglog.broker.produce_checks import (
     without_repeats,
 )
 from seglog.broker.requests import FAILURES, RequestContext, code_of
-from seglog.broker.topics import INTERNAL, Topics
-from seglog.broker.transaction_verification import TransactionVerifier
+from seglog.broker.topics.topics import INTERNAL, Topics
+from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import MAX_INT32, ProducerIdAndEpoch

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from seglog.broker.identity import Identity
 from seglog.broker.requests import ApiError
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidTopicError
 from seglog.core.types import validate_topic

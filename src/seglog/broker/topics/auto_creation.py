@@ -13,8 +13,8 @@ from typing import Final
 
 from seglog.broker.configuration import Configuration
 from seglog.broker.requests import failure
-from seglog.broker.topic_changes import TopicChanges, TopicWish
-from seglog.broker.topics import INTERNAL, Topic, Topics
+from seglog.broker.topics.topic_changes import TopicChanges, TopicWish
+from seglog.broker.topics.topics import INTERNAL, Topic, Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError, TopicExistsError
 

@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 import pytest
 from kio.serial import entity_reader
 
-from seglog.broker.produce import Produce
+from seglog.broker.produce.produce import Produce
 from seglog.broker.requests import RequestContext
-from seglog.broker.transaction_verification import TransactionVerifier
+from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.core.error_codes import ErrorCode
 from seglog.core.ground import Ground

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from seglog.broker.fetch_sessions import (
+from seglog.broker.fetch.fetch_sessions import (
     FULL,
     NO_SESSION,
     FetchPartition,
@@ -24,7 +24,7 @@ from seglog.broker.fetch_sessions import (
     fetched_partition,
 )
 from seglog.broker.requests import FAILURES, code_of
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.model import Member
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError

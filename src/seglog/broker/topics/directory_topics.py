@@ -59,7 +59,7 @@ class DirectoryTopics:
     def change(self, changes: Sequence[Change], /) -> Mapping[str, bytes | None]:
         """Errors of `LogDir.create_topics`, `add_partitions_to`, `alter_config` and `delete_topics`; `ApiError` if the
         process lacks file descriptors for so many logs. Changes of one kind are made together, all or none;
-        `seglog.broker.topic_changes` has one kind in a commit."""
+        `seglog.broker.topics.topic_changes` has one kind in a commit."""
         deleted: dict[str, UUID] = {}
         created: list[TopicState] = []
         grown: dict[str, tuple[TopicState, int]] = {}

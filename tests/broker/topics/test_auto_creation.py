@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.broker.auto_creation import MAX_TOPICS_IN_FLIGHT, MAX_TOPICS_PER_REQUEST
+from seglog.broker.topics.auto_creation import MAX_TOPICS_IN_FLIGHT, MAX_TOPICS_PER_REQUEST
 from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey
 from tests.broker.broker_thread import RunningNode, Wire

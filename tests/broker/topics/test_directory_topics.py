@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 
 from seglog.broker.app import Node
-from seglog.broker.directory_topics import DirectoryTopics
+from seglog.broker.topics.directory_topics import DirectoryTopics
 from seglog.cli.main import main
 from seglog.cluster.embedded_store import EmbeddedStore
 from seglog.cluster.features import FEATURES

@@ -8,7 +8,7 @@ from typing import Final
 
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import FAILURES, code_of
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topics import Topics
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.transactions.markers import MarkerRequest, Results, TransactionMarker

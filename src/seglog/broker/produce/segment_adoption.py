@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from seglog.broker.requests import ApiError
-from seglog.broker.topics import INTERNAL, Topics
-from seglog.broker.transaction_verification import TransactionVerifier
+from seglog.broker.topics.topics import INTERNAL, Topics
+from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AdoptError, InvalidRecordError, NotLeaderError
 from seglog.core.ground import Workers
@@ -59,7 +59,7 @@ class SegmentAdoption:
         return replica
 
     async def _verify(self, request: SegmentRequest, segment: FinishedSegment, replica: Replica) -> None:
-        """As a transactional batch in Produce: `seglog.broker.produce.Produce`."""
+        """As a transactional batch in Produce: `seglog.broker.produce.produce.Produce`."""
         if not request.implicit and not self._verifier.is_enabled():
             return
         log, producer = replica.log, request.producer

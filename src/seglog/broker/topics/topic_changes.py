@@ -2,7 +2,7 @@
 
 When a change returns, this broker's view has it. The brokers with replicas then create and remove logs, and the
 controller elects leaders; `TopicChanges.settled` waits for that. Without a cluster, a change is in the directory before
-it is in the store (`seglog.broker.directory_topics`).
+it is in the store (`seglog.broker.topics.directory_topics`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from uuid import UUID
 from seglog.broker.identity import Identity
 from seglog.broker.requests import ApiError
 from seglog.broker.store_writes import read, write_each
-from seglog.broker.topic_validation import check_topic_name
-from seglog.broker.topics import Topic, Topics
+from seglog.broker.topics.topic_validation import check_topic_name
+from seglog.broker.topics.topics import Topic, Topics
 from seglog.cluster.cluster_view import ClusterView, NamedValue
 from seglog.cluster.model import (
     NO_LEADER,

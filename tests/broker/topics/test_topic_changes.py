@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.broker.requests import ApiError
-from seglog.broker.topics import Topic
+from seglog.broker.topics.topics import Topic
 from seglog.cluster.model import RAISED, TopicState, encode, topic_name
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.cluster.store import MISSING, Change, CommitStep, Names, UnknownOutcomeError, Versions

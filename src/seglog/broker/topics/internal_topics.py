@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from seglog.broker.identity import Identity
-from seglog.broker.topic_changes import TopicChanges
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topic_changes import TopicChanges
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.model import NO_LEADER
 from seglog.core.errors import SeglogError
 from seglog.replication.replica import Replica

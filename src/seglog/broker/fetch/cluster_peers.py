@@ -8,10 +8,10 @@ from hmac import compare_digest
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from seglog.broker.follower_fetch import FollowerFetch
+from seglog.broker.fetch.follower_fetch import FollowerFetch
 from seglog.broker.identity import Identity
 from seglog.broker.requests import RequestContext
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.model import BrokerRegistration
 from seglog.core.error_codes import ErrorCode
 from seglog.protocol import replica_fetch

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from seglog.broker.segment_adoption import SegmentAdoption
+from seglog.broker.produce.segment_adoption import SegmentAdoption
 from seglog.core.errors import LogDirInUseError, SeglogError
 from seglog.core.fs import OsFs
 from seglog.core.ground import Workers

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from seglog.broker.fetch_sessions import (
+from seglog.broker.fetch.fetch_sessions import (
     FULL,
     NO_SESSION,
     ConsumerFetchSession,
@@ -18,7 +18,7 @@ from seglog.broker.fetch_sessions import (
 )
 from seglog.broker.offload import SLICE, Offload, drop, no_collections, slices
 from seglog.broker.requests import FAILURES, RequestContext, code_of
-from seglog.broker.topics import Topics
+from seglog.broker.topics.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.types import NO_OFFSET
@@ -31,7 +31,7 @@ from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.log.reads import UpTo
 
 if TYPE_CHECKING:
-    from seglog.broker.cluster_peers import ClusterPeers
+    from seglog.broker.fetch.cluster_peers import ClusterPeers
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
