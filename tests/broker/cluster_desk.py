@@ -14,6 +14,7 @@ from uuid import UUID
 
 from seglog.broker.apis.configs import ConfigApis
 from seglog.broker.apis.elections import ElectionApis
+from seglog.broker.apis.group_configs import GroupConfigs
 from seglog.broker.apis.metadata import MetadataApis
 from seglog.broker.apis.offsets import OffsetApis
 from seglog.broker.apis.partition_states import PartitionStates
@@ -21,7 +22,6 @@ from seglog.broker.apis.producers import ProducerApis
 from seglog.broker.apis.reassignments import ReassignmentApis
 from seglog.broker.apis.topics import TopicApis
 from seglog.broker.configuration import Configuration, topic_rules
-from seglog.broker.apis.group_configs import GroupConfigs
 from seglog.broker.identity import Identity
 from seglog.broker.offload import Offload
 from seglog.broker.requests import RequestContext

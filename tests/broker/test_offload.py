@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from seglog.broker.fetch import fetch, offload
+from seglog.broker import offload
 from seglog.broker.apis import metadata
+from seglog.broker.fetch import fetch
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message
 from seglog.protocol.message_writer import write_message

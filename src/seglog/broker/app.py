@@ -17,12 +17,15 @@ from uuid import UUID
 from seglog.broker.apis.configs import ConfigApis
 from seglog.broker.apis.consumer_groups import ConsumerGroupApis
 from seglog.broker.apis.features import FeatureApis
+from seglog.broker.apis.group_configs import GroupConfigs
 from seglog.broker.apis.group_offsets import GroupOffsetApis
 from seglog.broker.apis.groups import GroupApis
+from seglog.broker.apis.marker_permission import MarkerPermission
 from seglog.broker.apis.metadata import MetadataApis
 from seglog.broker.apis.offsets import OffsetApis
 from seglog.broker.apis.producers import ProducerApis, ProducerIds
 from seglog.broker.apis.topics import TopicApis
+from seglog.broker.apis.transaction_markers import MarkerAppends, routed
 from seglog.broker.apis.transactions import TransactionApis
 from seglog.broker.apis.unsupported import UnsupportedApis
 from seglog.broker.broker_lifecycle import BrokerLifecycle
@@ -34,24 +37,20 @@ from seglog.broker.dispatch import Dispatch, frame_limits, warm_up
 from seglog.broker.fetch.fetch import Fetch
 from seglog.broker.fetch.fetch_sessions import FetchSessionCache
 from seglog.broker.ground import BrokerGround
-from seglog.broker.apis.group_configs import GroupConfigs
 from seglog.broker.health import StoreStatus
 from seglog.broker.identity import Identity
-from seglog.broker.topics.internal_topics import InternalTopic
-from seglog.broker.apis.marker_permission import MarkerPermission
 from seglog.broker.offload import Offload
 from seglog.broker.produce.owner_requests import OwnerRequests, OwnerSocket, listen_for_owner
 from seglog.broker.produce.produce import Produce
-from seglog.broker.published_replicas import PublishedReplicas
-from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.produce.segment_adoption import SegmentAdoption
+from seglog.broker.produce.transaction_verification import TransactionVerifier
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.stray_reports import StrayReports
+from seglog.broker.topics.internal_topics import InternalTopic
 from seglog.broker.topics.topic_changes import TopicChanges
 from seglog.broker.topics.topic_image import ClusterTopicImage
 from seglog.broker.topics.topics import Topics
-from seglog.broker.apis.transaction_markers import MarkerAppends, routed
-from seglog.broker.produce.transaction_verification import TransactionVerifier
-from seglog.broker.watermarks import Watermarks
+from seglog.broker.watermarks import PublishedReplicas, Watermarks
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
 from seglog.cluster.features import GROUP_VERSION, SUPPORTED, TRANSACTION_VERSION
@@ -333,8 +332,9 @@ class Node:
         self._tasks.at_stop(self.changes.close)
 
     def _make_peers(self) -> ClusterPeers:
-        from seglog.broker.fetch.cluster_peers import ClusterPeers, LeaderHints
+        from seglog.broker.fetch.cluster_peers import ClusterPeers
         from seglog.broker.fetch.follower_fetch import FollowerFetch
+        from seglog.broker.topics.leader_hints import LeaderHints
 
         current = self.configuration.current
         fetch = FollowerFetch(

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from seglog.broker.broker_tasks import BrokerTasks
 from seglog.broker.directory_events import DirectoryEvents
-from seglog.broker.topics.directory_topics import DirectoryTopics
 from seglog.broker.ground import BrokerGround
 from seglog.broker.known_producers import first_free_block
+from seglog.broker.topics.directory_topics import DirectoryTopics
 from seglog.cluster.backup import PRODUCER_IDS
 from seglog.cluster.embedded_store import EmbeddedStore
 from seglog.cluster.features import FEATURES, FinalizedFeatures, encode_features, highest_levels

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seglog.broker.fetch.cluster_peers import LeaderHints
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch.fetch import Fetch
 from seglog.broker.fetch.fetch_sessions import FetchSessionCache
 from seglog.broker.offload import Offload
 from seglog.broker.produce.produce import Produce
-from seglog.broker.requests import Answer, ApiHandler, RequestContext
-from seglog.broker.topics.topics import Topics
 from seglog.broker.produce.transaction_verification import TransactionVerifier
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.topics.leader_hints import LeaderHints
+from seglog.broker.topics.topics import Topics
 from seglog.protocol.api_versions import Features
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import Message

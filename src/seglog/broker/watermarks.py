@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import logging
 import os.path
+from collections.abc import Mapping
 from typing import Final
 
+from seglog.broker.stray_reports import StrayReports
+from seglog.cluster.generation import SeenGenerations
 from seglog.core.fs import Fs, Lock, MappedFile
 from seglog.replication.replica import NOT_PUBLISHED, Replica
+from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.watermarks import (
     END_AT,
     GONE,
@@ -139,3 +143,25 @@ class Watermarks:
 def _entry(partition: Replica) -> bytes:
     log = partition.log
     return encode_entry(partition.topic_partition, Watermark(log.high_watermark, log.last_stable_offset))
+
+
+class PublishedReplicas:
+    """A `seglog.replication.replicas.ReplicaObserver`: it publishes the replicas' watermarks in each directory's file,
+    has strays counted, and stores the generation before logs are created or removed."""
+
+    def __init__(self, watermarks: Mapping[LogDir, Watermarks], strays: StrayReports, seen: SeenGenerations) -> None:
+        self._watermarks = watermarks
+        self._strays = strays
+        self._seen = seen
+
+    def shown(self, replica: Replica) -> None:
+        self._watermarks[replica.directory].add(replica)
+
+    def hidden(self, replica: Replica) -> None:
+        self._watermarks[replica.directory].remove(replica)
+
+    def strays_changed(self) -> None:
+        self._strays.changed()
+
+    async def before_changes(self) -> None:
+        await self._seen.note()

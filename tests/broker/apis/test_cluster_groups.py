@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from seglog.broker.topics import internal_topics
 from seglog.broker.apis.group_offsets import GroupOffsetApis
 from seglog.broker.apis.groups import GroupApis
 from seglog.broker.configuration import group_settings
-from seglog.broker.topics.internal_topics import InternalTopic
 from seglog.broker.produce.transaction_verification import TransactionVerifier
+from seglog.broker.topics import internal_topics
+from seglog.broker.topics.internal_topics import InternalTopic
 from seglog.cluster.model import BrokerRegistration
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC

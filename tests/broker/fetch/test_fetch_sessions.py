@@ -8,7 +8,12 @@ from collections.abc import Iterable
 import pytest
 
 from seglog.broker.fetch import fetch_sessions
-from seglog.broker.fetch.fetch_sessions import FetchPartition, FetchSessionCache, FetchSessionIdNotFoundError, PartitionKey
+from seglog.broker.fetch.fetch_sessions import (
+    FetchPartition,
+    FetchSessionCache,
+    FetchSessionIdNotFoundError,
+    PartitionKey,
+)
 from tests.cases import case
 
 MOST = 100

@@ -12,8 +12,8 @@ import pytest
 from kio.serial import entity_reader
 
 from seglog.broker.produce.produce import Produce
-from seglog.broker.requests import RequestContext
 from seglog.broker.produce.transaction_verification import TransactionVerifier
+from seglog.broker.requests import RequestContext
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.core.error_codes import ErrorCode
 from seglog.core.ground import Ground

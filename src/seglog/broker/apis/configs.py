@@ -19,8 +19,8 @@ from seglog.broker.apis.config_rules import (
     describe_refusals,
     describe_topic,
 )
-from seglog.broker.configuration import DEFAULT, Configuration
 from seglog.broker.apis.group_configs import GroupConfigs
+from seglog.broker.configuration import DEFAULT, Configuration
 from seglog.broker.identity import Identity
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, failure

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics.topics import Topic, Topics
-from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.coordinators.committed_offsets import FetchedOffset
 from seglog.coordinators.coordinator_error import CoordinatorError, code_of_append
 from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from seglog.broker.topics.auto_creation import AutoCreation
 from seglog.broker.configuration import Configuration
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
 from seglog.broker.offload import SLICE, Offload, drop, in_turns, slices
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.topics.auto_creation import AutoCreation
 from seglog.broker.topics.topic_changes import TopicChanges
 from seglog.broker.topics.topics import INTERNAL, PartitionMetadata, Topic, Topics
 from seglog.core.error_codes import ErrorCode
@@ -47,7 +47,7 @@ class MetadataApis:
         offload: Offload,
     ) -> None:
         self._topics = topics
-        self._auto_creation = AutoCreation(topics, changes, configuration)
+        self._auto_creation = AutoCreation(topics, changes, lambda: configuration.current)
         self._identity = identity
         self._configuration = configuration
         self._workers = workers

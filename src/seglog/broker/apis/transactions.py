@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from seglog.broker.apis.producers import ProducerIds
 from seglog.broker.apis.marker_permission import MarkerPermission
+from seglog.broker.apis.producers import ProducerIds
+from seglog.broker.apis.transaction_markers import MarkerAppends
 from seglog.broker.offload import in_turns
+from seglog.broker.produce.transaction_verification import verified
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics.topics import INTERNAL, Topics
-from seglog.broker.apis.transaction_markers import MarkerAppends
-from seglog.broker.produce.transaction_verification import verified
 from seglog.cluster.store import StoreError
 from seglog.coordinators.consumer.patterns import check_pattern, resolve_patterns
 from seglog.coordinators.coordinator_error import CoordinatorError

@@ -1,22 +1,18 @@
 """Served by a broker of a cluster beside its own clients: followers, consumers that a nearer replica can serve
-(KIP-392), and clients that must ask another leader (KIP-951)."""
+(KIP-392)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hmac import compare_digest
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from seglog.broker.fetch.follower_fetch import FollowerFetch
-from seglog.broker.identity import Identity
 from seglog.broker.requests import RequestContext
-from seglog.broker.topics.topics import Topics
+from seglog.broker.topics.leader_hints import LeaderHints
 from seglog.cluster.model import BrokerRegistration
-from seglog.core.error_codes import ErrorCode
 from seglog.protocol import replica_fetch
 from seglog.protocol.fetch import FetchAnswer
-from seglog.protocol.wire import NodeEndpoint
 from seglog.replication.replica import Replica
 
 NO_REPLICA: Final = -1
@@ -72,35 +68,3 @@ class ClusterPeers(NamedTuple):
             and follower.log_start_offset <= offset <= follower.end_offset
         ]
         return -max(near)[1] if near else NO_REPLICA
-
-
-NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-FENCED_LEADER_EPOCH: Final = 74
-_TOLD: Final = frozenset({NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH})
-
-
-class LeaderHints(NamedTuple):
-    """Names the leader, and its address, to a client that asked the wrong broker (KIP-951)."""
-
-    topics: Topics
-    identity: Identity
-
-    def leader(self, topic: str | UUID, number: int, error: int) -> tuple[int, int] | None:
-        """The leader's id (-1 without a leader) and epoch, if ``error`` means that another broker leads."""
-        if error not in _TOLD:
-            return None
-        found = self.topics.find(topic)
-        if found is None or not 0 <= number < len(found.partitions):
-            return None
-        standing = self.topics.metadata(found, number)
-        return standing.leader, standing.leader_epoch
-
-    def endpoints(self, leaders: Iterable[tuple[int, int] | None], listener: str) -> list[NodeEndpoint]:
-        """The leaders' addresses on a client's ``listener``."""
-        racks = self.identity.racks()
-        found = []
-        for node in sorted({leader[0] for leader in leaders if leader is not None}):
-            address = self.identity.address(node, listener)
-            if address is not None:
-                found.append(NodeEndpoint(node, address.host, address.port, racks.get(node)))
-        return found

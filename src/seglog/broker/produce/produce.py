@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from seglog.broker.fetch.cluster_peers import LeaderHints
 from seglog.broker.produce.delayed_produce import DelayedProduce, PendingAppend
 from seglog.broker.produce.produce_checks import (
     INVALID_PRODUCER_ID_MAPPING,
@@ -21,9 +20,10 @@ from seglog.broker.produce.produce_checks import (
     transactional_producer,
     without_repeats,
 )
-from seglog.broker.requests import FAILURES, RequestContext, code_of
-from seglog.broker.topics.topics import INTERNAL, Topics
 from seglog.broker.produce.transaction_verification import TransactionVerifier
+from seglog.broker.requests import FAILURES, RequestContext, code_of
+from seglog.broker.topics.leader_hints import LeaderHints
+from seglog.broker.topics.topics import INTERNAL, Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import MAX_INT32, ProducerIdAndEpoch

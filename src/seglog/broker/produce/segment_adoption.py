@@ -11,9 +11,9 @@ import os.path
 from collections.abc import Mapping
 from typing import Any
 
+from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.broker.requests import ApiError
 from seglog.broker.topics.topics import INTERNAL, Topics
-from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AdoptError, InvalidRecordError, NotLeaderError
 from seglog.core.ground import Workers

@@ -8,13 +8,13 @@ them: clients ask again soon, and then the next ones are created.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from seglog.broker.configuration import Configuration
 from seglog.broker.requests import failure
 from seglog.broker.topics.topic_changes import TopicChanges, TopicWish
 from seglog.broker.topics.topics import INTERNAL, Topic, Topics
+from seglog.core.broker_config import BrokerConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError, TopicExistsError
 
@@ -28,12 +28,13 @@ _FOR_LEADERS_SECONDS: Final = 1.0
 
 
 class AutoCreation:
-    """`create` is called with the names that a request has and the broker does not."""
+    """`create` is called with the names that a request has and the broker does not. ``config`` returns the current
+    configuration."""
 
-    def __init__(self, topics: Topics, changes: TopicChanges, configuration: Configuration) -> None:
+    def __init__(self, topics: Topics, changes: TopicChanges, config: Callable[[], BrokerConfig]) -> None:
         self._topics = topics
         self._changes = changes
-        self._configuration = configuration
+        self._config = config
         self._in_flight: dict[str, asyncio.Future[int]] = {}
         """The error codes to be, by the names of the topics that are being created."""
 
@@ -48,7 +49,7 @@ class AutoCreation:
 
     def _chosen(self, names: Iterable[str]) -> list[str]:
         """Those that are created now. Coordinators create the internal topics."""
-        partitions = self._configuration.current.directory.num_partitions
+        partitions = self._config().directory.num_partitions
         room = min(
             MAX_TOPICS_PER_REQUEST,
             MAX_TOPICS_IN_FLIGHT - len(self._in_flight),
@@ -78,7 +79,7 @@ class AutoCreation:
         return refused
 
     async def _create(self, names: Sequence[str]) -> dict[str, int]:
-        config = self._configuration.current
+        config = self._config()
         partitions, factor = config.directory.num_partitions, config.default_replication_factor
         refused: dict[str, int] = {}
         wanted: list[TopicWish] = []
