@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from seglog.coordinators.classic.messages import JoinGroupRequest, JoinGroupResult, LeavingMember, SyncGroupRequest
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
-from seglog.coordinators.group_messages import JoinGroupRequest, JoinGroupResult, LeavingMember, SyncGroupRequest
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.coordinators import TOPIC, Coordinators, groups, offsets_of
 from tests.coordinators.shard_driver import RANGE

@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 
 from seglog.cli.dump.decoders import decode_offsets
+from seglog.coordinators.classic.messages import JoinGroupRequest, SyncGroupRequest
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.group_messages import JoinGroupRequest, SyncGroupRequest
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode

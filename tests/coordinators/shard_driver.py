@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from struct import pack
 from typing import Final
 
-from seglog.coordinators.classic_group import ClassicGroup
-from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
-from seglog.coordinators.group_messages import (
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.messages import (
     Answer,
     JoinGroupRequest,
     JoinGroupResult,
@@ -18,8 +16,10 @@ from seglog.coordinators.group_messages import (
     SyncGroupRequest,
     SyncGroupResult,
 )
+from seglog.coordinators.classic.state import GroupLimits, GroupResult, Now, PendingWrite
+from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_records import GroupRecord
-from seglog.coordinators.group_state import GroupLimits, GroupResult, Now, PendingWrite
 from seglog.core.error_codes import ErrorCode
 
 GROUP: Final = "g"

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.state import GroupLimits, GroupState
 from seglog.coordinators.committed_offsets import CommittedOffsets
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_records import GroupMetadataKey, OffsetAndMetadata, OffsetCommitKey
-from seglog.coordinators.group_state import GroupLimits, GroupState
 from seglog.core.error_codes import ErrorCode
 from tests.cases import case
 from tests.coordinators.shard_driver import DELAY, GROUP, RANGE, RETENTION, SESSION, WALL, ShardDriver

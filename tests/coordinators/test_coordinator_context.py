@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 import pytest
 
 from seglog.coordinators import group_context, group_coordinator
-from seglog.coordinators.consumer.messages import ConsumerHeartbeat
-from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.group_context import GroupContext
-from seglog.coordinators.group_messages import (
+from seglog.coordinators.classic.messages import (
     Answer,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
     SyncGroupRequest,
 )
-from seglog.coordinators.group_state import GroupLimits, GroupResult
+from seglog.coordinators.classic.state import GroupLimits, GroupResult
+from seglog.coordinators.consumer.messages import ConsumerHeartbeat
+from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.group_context import GroupContext
 from seglog.coordinators.settings import GroupSettings
 from seglog.core.error_codes import ErrorCode
 from seglog.testing.clock import ManualClock

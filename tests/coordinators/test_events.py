@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from seglog.coordinators.classic.state import GroupLimits
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.group_state import GroupLimits
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.running_coordinator import RunningCoordinator, join, stable
 from tests.coordinators.shard_driver import DELAY, REBALANCE, SESSION, ShardDriver

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
+from seglog.coordinators.classic.messages import LeavingMember, SyncGroupRequest
+from seglog.coordinators.classic.state import GroupState
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.group_messages import LeavingMember, SyncGroupRequest
 from seglog.coordinators.group_records import OffsetAndMetadata, OffsetCommitKey, encode
-from seglog.coordinators.group_state import GroupState
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError

@@ -23,11 +23,11 @@ from seglog.broker.health import StoreStatus, count_partitions, obstacles
 from seglog.broker.identity import Identity
 from seglog.broker.request_errors import RequestErrors
 from seglog.broker.topics.topics import Topic, Topics
+from seglog.coordinators.classic.state import GroupState
 from seglog.coordinators.consumer.group import ConsumerGroupState
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.group_state import GroupState
 from seglog.core.error_codes import error_name
 from seglog.core.fs import Fs, OsFs
 from seglog.core.metrics import CONTENT_TYPE, QUANTILES, Durations, Family, Labels, Sample, lines

@@ -14,8 +14,18 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 from uuid import UUID
 
-from seglog.coordinators import group_membership
-from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.classic import membership as classic_membership
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.members import CONSUMER
+from seglog.coordinators.classic.messages import (
+    JoinGroupRequest,
+    JoinGroupResult,
+    LeavingMember,
+    SyncGroupRequest,
+    SyncGroupResult,
+    Ticket,
+)
+from seglog.coordinators.classic.state import GroupLimits, GroupResult, GroupState, Now, PendingGroup, PendingWrite
 from seglog.coordinators.committed_offsets import CommittedOffsets, FetchedOffset, Place, is_of_other_topic
 from seglog.coordinators.consumer import membership
 from seglog.coordinators.consumer.decision import Decision
@@ -27,15 +37,6 @@ from seglog.coordinators.consumer.migration import upgrade
 from seglog.coordinators.consumer.offset_checks import CommitCheck, check_commit, check_fetch
 from seglog.coordinators.consumer_records import CONSUMER_KEYS, ConsumerGroupKey, ConsumerRecord, MemberState
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.group_members import CONSUMER
-from seglog.coordinators.group_messages import (
-    JoinGroupRequest,
-    JoinGroupResult,
-    LeavingMember,
-    SyncGroupRequest,
-    SyncGroupResult,
-    Ticket,
-)
 from seglog.coordinators.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -43,7 +44,6 @@ from seglog.coordinators.group_records import (
     OffsetAndMetadata,
     OffsetCommitKey,
 )
-from seglog.coordinators.group_state import GroupLimits, GroupResult, GroupState, Now, PendingGroup, PendingWrite
 from seglog.core.error_codes import ErrorCode
 from seglog.core.types import MAX_INT64, NO_PRODUCER_ID
 
@@ -172,14 +172,14 @@ class CoordinatorShard:
         """Handle the JoinGroup of a group that has no consumer members."""
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
-            return group_membership.join(group, request, ticket, new_id, now)
+            return classic_membership.join(group, request, ticket, new_id, now)
         if request.member_id:
             result = GroupResult(now)
             result.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             return result
         before = [] if group is None else list(group.deletion())
         group = self.groups[request.group_id] = ClassicGroup(request.group_id, self.limits, state_timestamp=now.wall)
-        result = group_membership.join(group, request, ticket, new_id, now)
+        result = classic_membership.join(group, request, ticket, new_id, now)
         result.records[:0] = before
         if len(result.records) == len(before):
             empty = GroupMetadataValue("", 0, None, None, now.wall, ())
@@ -189,7 +189,7 @@ class CoordinatorShard:
     def sync(self, request: SyncGroupRequest, ticket: Ticket, now: Now) -> GroupResult:
         group = self.classic(request.group_id)
         if group is not None and not group.is_empty:
-            return group_membership.sync(group, request, ticket, now)
+            return classic_membership.sync(group, request, ticket, now)
         result = GroupResult(now)
         result.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
         return result
@@ -198,17 +198,17 @@ class CoordinatorShard:
         group = self.classic(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return group_membership.heartbeat(group, member_id, instance_id, generation, now)
+        return classic_membership.heartbeat(group, member_id, instance_id, generation, now)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember], now: Now) -> tuple[GroupResult, list[ErrorCode]]:
         group = self.classic(group_id)
         if group is None:
             return GroupResult(now), [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
-        return group_membership.leave(group, leaving, now)
+        return classic_membership.leave(group, leaving, now)
 
     def stored(self, group: ClassicGroup, pending: PendingWrite, code: ErrorCode, now: Now) -> GroupResult:
         """The records of a result are written, or could not be written: then a new group is removed."""
-        result = group_membership.stored(group, pending, code, now)
+        result = classic_membership.stored(group, pending, code, now)
         if group.state is GroupState.DEAD and self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
         return result
@@ -283,7 +283,7 @@ class CoordinatorShard:
         if isinstance(group, ConsumerGroup):
             return check_commit(group, *client, request.version, is_transactional=is_transactional)
         if group is not None:
-            code = group_membership.check_commit(group, *client, now, is_transactional=is_transactional)
+            code = classic_membership.check_commit(group, *client, now, is_transactional=is_transactional)
         elif request.generation < 0:
             code = ErrorCode.NONE
         else:

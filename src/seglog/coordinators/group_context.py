@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
-from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.state import GroupLimits, GroupResult, Now
 from seglog.coordinators.consumer.decision import Decision
 from seglog.coordinators.coordinator_context import CoordinatorContext
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_records import GroupRecord, decode, encode
-from seglog.coordinators.group_state import GroupLimits, GroupResult, Now
 from seglog.coordinators.settings import GroupSettings
 from seglog.core.clock import Clock
 from seglog.core.error_codes import ErrorCode

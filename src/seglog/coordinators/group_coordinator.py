@@ -9,7 +9,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from seglog.coordinators.classic_group import NEVER, ClassicGroup
+from seglog.coordinators.classic.group import NEVER, ClassicGroup
+from seglog.coordinators.classic.messages import (
+    Answer,
+    JoinGroupRequest,
+    JoinGroupResult,
+    LeavingMember,
+    SyncGroupRequest,
+    SyncGroupResult,
+    size_of,
+)
+from seglog.coordinators.classic.state import GroupLimits, GroupResult, PendingWrite, fenced
 from seglog.coordinators.consumer import classic_members, membership, regular_expressions
 from seglog.coordinators.consumer.decision import Decision
 from seglog.coordinators.consumer.group import ConsumerGroup
@@ -22,17 +32,7 @@ from seglog.coordinators.coordinator_error import CoordinatorError, code_of_appe
 from seglog.coordinators.coordinator_runtime import CoordinatorRuntime, CoordinatorTopic
 from seglog.coordinators.coordinator_shard import ChangeResult, CoordinatorShard, Group, OffsetCommitRequest
 from seglog.coordinators.group_context import GroupContext, answer
-from seglog.coordinators.group_messages import (
-    Answer,
-    JoinGroupRequest,
-    JoinGroupResult,
-    LeavingMember,
-    SyncGroupRequest,
-    SyncGroupResult,
-    size_of,
-)
 from seglog.coordinators.group_records import GroupRecord
-from seglog.coordinators.group_state import GroupLimits, GroupResult, PendingWrite, fenced
 from seglog.coordinators.settings import GroupSettings
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from seglog.coordinators.classic.state import GroupLimits
 from seglog.coordinators.consumer.settings import ASSIGNORS, ConsumerRules, MigrationPolicy
-from seglog.coordinators.group_state import GroupLimits
 from seglog.records.compression import Codec
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

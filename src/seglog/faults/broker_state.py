@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 
 from seglog.broker.app import Node
-from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.messages import LeavingMember
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
-from seglog.coordinators.group_messages import LeavingMember
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError
 from seglog.faults.topic_fixture import TopicFixture, config_text

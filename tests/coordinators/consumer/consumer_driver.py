@@ -6,6 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
 
+from seglog.coordinators.classic.messages import (
+    JoinGroupRequest,
+    JoinGroupResult,
+    LeavingMember,
+    SyncGroupRequest,
+    SyncGroupResult,
+)
+from seglog.coordinators.classic.state import GroupLimits, GroupResult, Now
 from seglog.coordinators.consumer import classic_members, membership, regular_expressions
 from seglog.coordinators.consumer.decision import Decision
 from seglog.coordinators.consumer.group import ConsumerGroup
@@ -16,15 +24,7 @@ from seglog.coordinators.consumer.settings import ConsumerRules
 from seglog.coordinators.consumer_records import ConsumerRecord, Partitions
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
-from seglog.coordinators.group_messages import (
-    JoinGroupRequest,
-    JoinGroupResult,
-    LeavingMember,
-    SyncGroupRequest,
-    SyncGroupResult,
-)
 from seglog.coordinators.group_records import GroupRecord, decode, encode
-from seglog.coordinators.group_state import GroupLimits, GroupResult, Now
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.fixed_topics import FixedTopics
 

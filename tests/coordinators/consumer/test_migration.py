@@ -2,14 +2,14 @@ from uuid import UUID
 
 import pytest
 
-from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.messages import JoinGroupRequest, JoinGroupResult, LeavingMember, SyncGroupRequest
+from seglog.coordinators.classic.state import GroupState
 from seglog.coordinators.consumer.consumer_protocol import decode_assignment, encode_assignment
 from seglog.coordinators.consumer.member import LEAVES_FOR_NOW
 from seglog.coordinators.consumer.settings import ConsumerRules, MigrationPolicy
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.group_messages import JoinGroupRequest, JoinGroupResult, LeavingMember, SyncGroupRequest
 from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from seglog.coordinators.group_state import GroupState
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.consumer.consumer_driver import GROUP, SESSION, WALL, ConsumerDriver, kinds, owned
 from tests.coordinators.shard_driver import subscription

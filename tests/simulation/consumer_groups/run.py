@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from seglog.coordinators.classic.state import GroupState
 from seglog.coordinators.consumer.group import ConsumerGroup, ConsumerGroupState
 from seglog.coordinators.coordinator_shard import Group
-from seglog.coordinators.group_state import GroupState
 from tests.simulation.cluster.cluster import Cluster
 from tests.simulation.cluster.coordinator_clients import CoordinatorOperators
 from tests.simulation.cluster.nemesis import Nemesis

@@ -9,18 +9,18 @@ from typing import Any, Final
 from seglog.broker.identity import NOT_ASKED, Identity
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.cluster.model import NO_LEADER
-from seglog.coordinators.classic_group import ClassicGroup
-from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.coordinator_shard import Group
-from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.group_messages import (
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.messages import (
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
     SyncGroupRequest,
     SyncGroupResult,
 )
-from seglog.coordinators.group_state import GroupState
+from seglog.coordinators.classic.state import GroupState
+from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.coordinator_shard import Group
+from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey

@@ -9,6 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from seglog.coordinators.classic.messages import (
+    JoinGroupRequest,
+    JoinGroupResult,
+    LeavingMember,
+    SyncGroupRequest,
+    SyncGroupResult,
+)
 from seglog.coordinators.consumer.consumer_protocol import (
     Subscription,
     decode_subscription,
@@ -33,13 +40,6 @@ from seglog.coordinators.consumer.settings import MigrationPolicy
 from seglog.coordinators.consumer.target import MemberUpdate, Target, assign_target, compare_topics
 from seglog.coordinators.consumer_records import ClassicMemberMetadata, MemberState
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.group_messages import (
-    JoinGroupRequest,
-    JoinGroupResult,
-    LeavingMember,
-    SyncGroupRequest,
-    SyncGroupResult,
-)
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 

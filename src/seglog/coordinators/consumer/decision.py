@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.state import Now
 from seglog.coordinators.consumer.member_timers import TimerChange
 from seglog.coordinators.consumer.settings import ConsumerRules
 from seglog.coordinators.consumer.topic_image import TopicImage
 from seglog.coordinators.consumer_records import ConsumerRecord
 from seglog.coordinators.group_records import GroupRecord
-from seglog.coordinators.group_state import Now
 
 
 class Downgrade(NamedTuple):

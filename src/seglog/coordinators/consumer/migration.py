@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
-from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.members import GroupMember, GroupMembers
 from seglog.coordinators.consumer.consumer_protocol import (
     decode_assignment,
     decode_subscription,
@@ -34,7 +35,6 @@ from seglog.coordinators.consumer_records import (
     TargetValue,
 )
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.group_members import GroupMember, GroupMembers
 from seglog.coordinators.group_records import GroupMetadataKey, GroupRecord
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError

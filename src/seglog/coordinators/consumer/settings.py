@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from seglog.coordinators.group_state import GroupLimits
+from seglog.coordinators.classic.state import GroupLimits
 
 
 class MigrationPolicy(Enum):

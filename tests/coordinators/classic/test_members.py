@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog.coordinators.group_messages import LeavingMember
-from seglog.coordinators.group_state import GroupState, Now
+from seglog.coordinators.classic.messages import LeavingMember
+from seglog.coordinators.classic.state import GroupState, Now
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.shard_driver import BOTH, DELAY, GROUP, REBALANCE, SESSION, ShardDriver
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from seglog.coordinators import group_membership
-from seglog.coordinators.classic_group import ClassicGroup
-from seglog.coordinators.group_messages import Protocols
+from seglog.coordinators.classic import membership
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.messages import Protocols
+from seglog.coordinators.classic.state import NEXT, GroupLimits, GroupState
 from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataValue
-from seglog.coordinators.group_state import NEXT, GroupLimits, GroupState
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.shard_driver import (
     BOTH,
@@ -87,7 +87,7 @@ def test_rebalance_waits_for_members_with_new_ids(driver: ShardDriver) -> None:
 
 
 def test_pending_members_are_bounded(driver: ShardDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_membership, "MAX_PENDING", 3)
+    monkeypatch.setattr(membership, "MAX_PENDING", 3)
     ids = [driver.joined(driver.start_join()).member_id for _ in range(5)]
     assert list(driver.group.members.pending) == ids[2:]
     assert driver.joined(driver.start_join(ids[0])).code is ErrorCode.UNKNOWN_MEMBER_ID

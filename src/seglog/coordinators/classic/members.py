@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from seglog.coordinators.group_messages import JoinedMember, JoinGroupRequest, Protocols, Ticket
+from seglog.coordinators.classic.messages import JoinedMember, JoinGroupRequest, Protocols, Ticket
 from seglog.coordinators.group_records import GroupMetadataValue, MemberMetadata
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError

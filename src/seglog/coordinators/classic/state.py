@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from seglog.coordinators.group_messages import Answer, JoinGroupRequest, Protocols, Ticket
+from seglog.coordinators.classic.messages import Answer, JoinGroupRequest, Protocols, Ticket
 from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from seglog.coordinators.classic_group import ClassicGroup
-from seglog.coordinators.group_members import GroupMember
-from seglog.coordinators.group_messages import (
+from seglog.coordinators.classic.group import ClassicGroup
+from seglog.coordinators.classic.members import GroupMember
+from seglog.coordinators.classic.messages import (
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
@@ -19,7 +19,7 @@ from seglog.coordinators.group_messages import (
     SyncGroupResult,
     Ticket,
 )
-from seglog.coordinators.group_state import (
+from seglog.coordinators.classic.state import (
     GroupResult,
     GroupState,
     Now,

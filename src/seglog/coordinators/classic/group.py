@@ -3,8 +3,8 @@
 The rules are Kafka 4.4's (``ClassicGroup.java``, ``GroupMetadataManager.java``). Each event returns a `GroupResult`:
 the answers to send now, the records to append, and what waits until these are written. Deadlines are part of the state
 and on the monotonic clock: at `ClassicGroup.earliest` the driver calls `ClassicGroup.fire` until it returns None.
-`seglog.coordinators.group_state` has the states, `seglog.coordinators.group_membership` the requests of members; this
-module has the phases of a rebalance.
+`seglog.coordinators.classic.state` has the states, `seglog.coordinators.classic.membership` the requests of members;
+this module has the phases of a rebalance.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from seglog.coordinators.group_members import CONSUMER, GroupMember, GroupMembers, subscribed_topics
-from seglog.coordinators.group_messages import JoinGroupResult, SyncGroupResult
+from seglog.coordinators.classic.members import CONSUMER, GroupMember, GroupMembers, subscribed_topics
+from seglog.coordinators.classic.messages import JoinGroupResult, SyncGroupResult
+from seglog.coordinators.classic.state import NEXT, GroupLimits, GroupResult, GroupState, Now, PendingEmptyGroup
 from seglog.coordinators.group_records import GroupMetadataValue
-from seglog.coordinators.group_state import NEXT, GroupLimits, GroupResult, GroupState, Now, PendingEmptyGroup
 from seglog.core.error_codes import ErrorCode
 
 NEVER: Final = 1 << 62

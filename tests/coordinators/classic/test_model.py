@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from seglog.coordinators.group_messages import Protocols
-from seglog.coordinators.group_state import GroupLimits, GroupState
+from seglog.coordinators.classic.messages import Protocols
+from seglog.coordinators.classic.state import GroupLimits, GroupState
 from seglog.core.error_codes import ErrorCode
 from tests.cases import case
 from tests.coordinators.shard_driver import DELAY, GROUP, RETENTION, SESSION, ShardDriver
