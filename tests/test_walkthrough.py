@@ -16,8 +16,8 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import AppendPlan, Origin, admit
 from seglog.storage.log.producers import Producers
-from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 
 _ROOT = Path(__file__).parent.parent
 _PAGE = _ROOT / "docs" / "walkthrough.md"

@@ -24,8 +24,8 @@ from seglog.protocol.api_versions import Features
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.lone import LoneTopics
 
 HEARTBEAT = bytes((0, ApiKey.HEARTBEAT, 0, 0, 0, 0, 0, 7, 255, 255)) + b"\0\1g" + bytes(4) + b"\0\1m"

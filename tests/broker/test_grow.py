@@ -10,7 +10,9 @@ from seglog.core.errors import UnknownTopicError
 from seglog.core.ground import Ground
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
+from tests.kit.crash_fs import CrashFs, SimulatedCrash
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 
 
 def opened(fs: MemoryFs | CrashFs) -> LogDir:

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from seglog.core.errors import InvalidConfigError
 from seglog.protocol.apis import ApiKey
 from seglog.storage.log.dir_health import Reserve
-from seglog.testing.memory_fs import MemoryFs
 from tests.broker.broker_thread import RunningNode, Wire
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.memory_fs import MemoryFs
 
 _LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)")
 Scrape = Mapping[tuple[str, str], float]

@@ -25,8 +25,8 @@ from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
-from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.lone import LoneTopics
 from tests.storage.legacy_sets import encode_set
 

@@ -23,10 +23,10 @@ from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.watermarks import WATERMARKS, Watermark, decode_watermarks, read_watermarks
 from seglog.testing import Broker
-from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
 from tests.broker.broker_thread import RunningNode
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.lone import LoneTopics
 
 NAMES: Final = st.sampled_from([*(f"topic-{number}" * 30 for number in range(4)), "t"])

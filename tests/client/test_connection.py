@@ -12,8 +12,9 @@ from seglog.client.client_config import ClientConfig
 from seglog.client.connection import BrokerConnection
 from seglog.core.errors import AuthenticationFailedError, BrokerUnavailableError, InvalidConfigError
 from seglog.protocol.apis import ApiKey
-from seglog.testing import Broker, ManualClock
+from seglog.testing import Broker
 from tests.client.sasl_broker import SaslBroker
+from tests.kit.manual_clock import ManualClock
 from tests.kit.ports import free_port
 
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

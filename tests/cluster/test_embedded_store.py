@@ -28,9 +28,9 @@ from seglog.cluster.store import (
 from seglog.core.errors import LogDirFullError
 from seglog.core.fs import OsFs
 from seglog.core.ground import Ground
-from seglog.testing.crash_fs import CrashFs, SimulatedCrash
-from seglog.testing.memory_fs import MemoryFs
 from tests.cluster.contract_watches import Told, WatchContract
+from tests.kit.crash_fs import CrashFs, SimulatedCrash
+from tests.kit.memory_fs import MemoryFs
 
 T = TypeVar("T")
 PATH = "/data/seglog.store"

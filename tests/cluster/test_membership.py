@@ -18,11 +18,11 @@ from seglog.cluster.membership import BrokerInfo, Membership
 from seglog.cluster.model import BrokerRegistration, Member, TopicRules, broker_name, encode
 from seglog.cluster.store import StoreClosedError, StoreError, StoreFailedError, VersionedValue
 from seglog.core.ground import Ground
-from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, VirtualWorkers, World
-from seglog.testing.virtual_store import Fate, VirtualServer, VirtualStore
 from tests.cluster.cluster_member import ClusterMember, end_session, stores
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
+from tests.kit.virtual_loop import VirtualClock, VirtualLoop, VirtualWorkers, World
+from tests.kit.virtual_store import Fate, VirtualServer, VirtualStore
 
 Work = Callable[[list[Faulty]], Coroutine[Any, Any, None]]
 

@@ -24,9 +24,9 @@ from seglog.core.ground import Ground
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.reads import UpTo
-from seglog.testing.memory_fs import MemoryFs
 from tests.coordinators.fixed_topics import FixedTopics
 from tests.coordinators.shard_driver import RANGE
+from tests.kit.memory_fs import MemoryFs
 from tests.lone import led
 
 SETTINGS = GroupSettings(

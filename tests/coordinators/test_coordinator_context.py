@@ -23,12 +23,12 @@ from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_context import GroupContext
 from seglog.coordinators.settings import GroupSettings
 from seglog.core.error_codes import ErrorCode
-from seglog.testing.clock import ManualClock
 from tests.cases import case, is_long
 from tests.coordinators.coordinators import DOUBT_SECONDS, NODES, TOPIC, Coordinators, groups, offsets_of
 from tests.coordinators.group_clients import GroupClient, GroupMemberClient, Promises
 from tests.coordinators.running_coordinator import commit, refused
 from tests.coordinators.shard_driver import RANGE
+from tests.kit.manual_clock import ManualClock
 from tests.kit.virtual_cluster import VirtualBroker
 
 T = TypeVar("T")

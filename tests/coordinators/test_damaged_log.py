@@ -26,8 +26,8 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.replica import Replica
 from seglog.storage.compaction.log_cleaner import compact
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing.memory_fs import MemoryFs
 from tests.coordinators.running_coordinator import RunningCoordinator
+from tests.kit.memory_fs import MemoryFs
 from tests.lone import led
 
 CONFIG = {"internal.segment.bytes": 1000, "index.interval.bytes": 100, "retention.ms": -1}

@@ -22,7 +22,6 @@ from seglog.core.errors import TopicExistsError
 from seglog.core.ground import Ground
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.admit import Origin
-from seglog.testing.clock import ManualClock
 from tests.coordinators.running_coordinator import (
     NODE,
     SETTINGS,
@@ -34,6 +33,7 @@ from tests.coordinators.running_coordinator import (
     refused,
     stable,
 )
+from tests.kit.manual_clock import ManualClock
 
 
 def test_the_topic_is_made_once_with_kafkas_configuration() -> None:

@@ -19,9 +19,9 @@ from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 from seglog.storage.log.recovery import LogCheckpoint, load_log
 from seglog.storage.log.transaction_index import AbortedTxn
-from seglog.testing import ManualClock
 from tests.cases import case
 from tests.kafka.oracle import clean_log
+from tests.kit.manual_clock import ManualClock
 from tests.storage.compaction.compacted import START_MS, Batch, Writer, batches, config, index_of_aborted
 from tests.storage.disk import PARTITION
 

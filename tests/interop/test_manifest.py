@@ -17,8 +17,8 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.manifest import read_manifest
 from seglog.storage.offline.verify import verify
-from seglog.testing import ManualClock
 from tests.kafka import KafkaNode, oracle, tools
+from tests.kit.manual_clock import ManualClock
 from tests.storage.disk import values
 
 NOW_MS = 1_800_000_000_000

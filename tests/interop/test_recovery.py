@@ -16,9 +16,9 @@ from seglog.core.types import TopicPartition
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.recovery import LogCheckpoint, load_log
-from seglog.testing import ManualClock
 from tests import golden
 from tests.kafka import CURRENT, oracle
+from tests.kit.manual_clock import ManualClock
 
 NOW_MS = 1_800_000_000_000
 CONFIG = {"index.interval.bytes": "300", "segment.index.bytes": "4096", "retention.ms": "-1"}

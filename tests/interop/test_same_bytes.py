@@ -18,9 +18,9 @@ from seglog.storage.log.admit import Origin
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 from seglog.storage.log.recovery import LogCheckpoint, load_log
-from seglog.testing.clock import ManualClock
 from tests.cases import case
 from tests.kafka import oracle
+from tests.kit.manual_clock import ManualClock
 from tests.storage import programs
 from tests.storage.programs import START_MS, Append, Clock, DeleteRecords, Epoch, Retain, Roll, Step, Truncate
 

@@ -39,10 +39,10 @@ from seglog.protocol.apis import ApiKey
 from seglog.protocol.framing import RequestHeader, read_header
 from seglog.protocol.messages import Message, read_request
 from seglog.replication.replica import Replica
-from seglog.testing.virtual_broker import PORT, Machine
-from seglog.testing.virtual_loop import VirtualLoop, World
-from seglog.testing.virtual_net import End, Network
-from seglog.testing.virtual_store import Fate, VirtualServer
+from tests.kit.virtual_broker import PORT, Machine
+from tests.kit.virtual_loop import VirtualLoop, World
+from tests.kit.virtual_net import End, Network
+from tests.kit.virtual_store import Fate, VirtualServer
 
 T = TypeVar("T")
 Answers = Callable[[RequestHeader], Reply | Awaitable[Reply]]

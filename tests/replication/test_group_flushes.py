@@ -21,9 +21,9 @@ from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.replica import COMMITTED, KAFKA_STORAGE_ERROR, Replica, ReplicaFetch, ReplicaListener
 from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
 from tests.kit.log_changes import take_over
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.lone import led
 from tests.replication.logs import batch
 from tests.replication.registrations import BROKERS, FOLLOWER, LAG_MS, LEADER

@@ -24,8 +24,10 @@ from seglog.storage.directory.log_changes import BeginEpoch, Cut, LogChange, Mov
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.checkpoints import read_leader_epochs
 from seglog.storage.log.epochs import EpochEnd
-from seglog.testing import CrashFs, ManualClock, MemoryFs
+from tests.kit.crash_fs import CrashFs
 from tests.kit.fsyncs import CountedFs, Fsyncs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.replication.brokers import Node, controlling, is_whole
 from tests.replication.logs import batch, content
 from tests.replication.registrations import BROKERS, FOLLOWER, LAG_MS, LEADER

@@ -16,8 +16,8 @@ from seglog.protocol.message_reader import Message
 from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
-from seglog.testing.virtual_loop import VirtualLoop, World
-from seglog.testing.virtual_net import Address, Network
+from tests.kit.virtual_loop import VirtualLoop, World
+from tests.kit.virtual_net import Address, Network
 from tests.simulation.truth import Truth, check
 from tests.simulation.wire import Channel, LostError, connect
 

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Final
 
 from seglog.storage.offline.verify import verify
-from seglog.testing.virtual_broker import DIRECTORY, PORT, Machine
-from seglog.testing.virtual_loop import World
-from seglog.testing.virtual_net import Network
+from tests.kit.virtual_broker import DIRECTORY, PORT, Machine
+from tests.kit.virtual_loop import World
+from tests.kit.virtual_net import Network
 from tests.simulation.clients import Client, Deleter, Producer, Reader
 from tests.simulation.member import Member
 from tests.simulation.truth import Truth, check

@@ -21,7 +21,7 @@ from seglog.core.types import TopicPartition
 from seglog.storage.log import reads
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import UpTo
-from seglog.testing.virtual_loop import World
+from tests.kit.virtual_loop import World
 
 FOREVER: Final = 1 << 62
 

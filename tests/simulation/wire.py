@@ -11,8 +11,8 @@ from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message, read_message
 from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
-from seglog.testing.virtual_loop import VirtualLoop
-from seglog.testing.virtual_net import Address, Network
+from tests.kit.virtual_loop import VirtualLoop
+from tests.kit.virtual_net import Address, Network
 
 VERSIONS: Final = {ApiKey.PRODUCE: 12, ApiKey.FETCH: 12, ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
 """The last ones by topic names; of all other requests the newest."""

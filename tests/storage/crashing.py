@@ -11,7 +11,7 @@ from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.storage.disk import values
 
 DIR = "/logs"

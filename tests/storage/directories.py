@@ -10,7 +10,8 @@ from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
-from seglog.testing import ManualClock, MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.disk import fill
 
 DIR = "/logs"

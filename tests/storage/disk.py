@@ -14,7 +14,8 @@ from seglog.storage.log.dir_health import DirHealth, Inline
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import UpTo
 from seglog.storage.log.recovery import LoadResult, LogCheckpoint, load_log
-from seglog.testing import ManualClock, MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 
 PATH = "/logs/t-0"
 PARTITION = TopicPartition("t", 0)

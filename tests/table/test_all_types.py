@@ -25,7 +25,7 @@ from seglog.table.delta_log import check_columns, follow
 from seglog.table.log_table import LogTable
 from seglog.table.positions import Position, Positions
 from seglog.table.record_files import write_records
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 
 pytestmark = pytest.mark.xdist_group("spark")
 TIMES = {pa.time64("us"), pa.time64("ns")}

@@ -17,7 +17,7 @@ from seglog.table.delta_log import follow
 from seglog.table.layout import DELTA_LOG
 from seglog.table.log_table import LogTable
 from seglog.table.maintenance import rewrite_small_files
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.table.test_maintenance import add
 
 FS, CLOCK = OsFs(), ManualClock()

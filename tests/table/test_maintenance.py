@@ -19,7 +19,7 @@ from seglog.table.log_table import LogTable
 from seglog.table.maintenance import DATA_GRACE_MS, METADATA_GRACE_MS, maintain, rewrite_small_files, sweep
 from seglog.table.positions import Position, Positions
 from seglog.table.record_files import write_records
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.kit.rest_catalog import TOKEN, RestCatalogServer
 
 FS = OsFs()

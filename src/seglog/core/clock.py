@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The source of time. Tests use `seglog.testing.ManualClock`."""
+    """The source of time. Tests use `tests.kit.manual_clock.ManualClock`."""
 
     def now_ms(self) -> int:
         """Wall clock: milliseconds since 1970 in UTC."""

@@ -1,7 +1,7 @@
 """The only door to the file system.
 
 Code above asks an `Fs` for files, so that a test can provide a disk that forgets writes without fsync
-(`seglog.testing.MemoryFs`), or one that fails at the n-th call. Paths are plain strings.
+(`tests.kit.memory_fs.MemoryFs`), or one that fails at the n-th call. Paths are plain strings.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
-from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.lone import LoneTopics
 
 PRODUCER: Final = ProducerIdAndEpoch(5, 0)

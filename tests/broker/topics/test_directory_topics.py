@@ -27,9 +27,9 @@ from seglog.core.ground import Ground
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import STORE
-from seglog.testing.crash_fs import CrashFs, SimulatedCrash
-from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
+from tests.kit.crash_fs import CrashFs, SimulatedCrash
+from tests.kit.memory_fs import MemoryFs
 
 T = TypeVar("T")
 NODE: Final = 1

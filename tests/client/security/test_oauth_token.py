@@ -17,9 +17,9 @@ from seglog.core.errors import (
     InvalidConfigError,
     RequestFailedError,
 )
-from seglog.testing import ManualClock
 from tests.client.security.token_endpoint import TokenEndpoint
 from tests.kit.certificates import Authority
+from tests.kit.manual_clock import ManualClock
 from tests.kit.ports import free_port
 
 

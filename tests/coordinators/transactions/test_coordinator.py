@@ -22,8 +22,8 @@ from seglog.core.ground import Ground
 from seglog.core.types import ProducerIdAndEpoch, TopicPartition
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.lone import led
 
 ID: Final = "payments"

@@ -48,7 +48,7 @@ from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.epoch_file import EpochFile, MakeRoom
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.log import Log
-from seglog.testing.virtual_store import VirtualStore
+from tests.kit.virtual_store import VirtualStore
 from tests.simulation.cluster.scenario import Scenario
 
 Patch = pytest.MonkeyPatch

@@ -13,8 +13,8 @@ from seglog.protocol.message_reader import Message
 from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
-from seglog.testing.virtual_broker import PORT
-from seglog.testing.virtual_loop import VirtualLoop
+from tests.kit.virtual_broker import PORT
+from tests.kit.virtual_loop import VirtualLoop
 from tests.simulation.cluster.contents import TOPIC
 from tests.simulation.wire import Channel, LostError, connect
 

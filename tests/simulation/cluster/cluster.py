@@ -29,9 +29,9 @@ from seglog.cluster.model import (
 from seglog.cluster.store import VersionedValue
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import SeglogError
-from seglog.testing.virtual_loop import VirtualLoop, World, is_crash
-from seglog.testing.virtual_net import Network
-from seglog.testing.virtual_store import Fate, VirtualServer
+from tests.kit.virtual_loop import VirtualLoop, World, is_crash
+from tests.kit.virtual_net import Network
+from tests.kit.virtual_store import Fate, VirtualServer
 from tests.simulation.cluster.contents import TOPIC
 from tests.simulation.cluster.faults import Faults
 from tests.simulation.cluster.history import History

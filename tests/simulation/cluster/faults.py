@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from seglog.testing.virtual_store import Fate
+from tests.kit.virtual_store import Fate
 from tests.simulation.cluster.scenario import Scenario
 
 

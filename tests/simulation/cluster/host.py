@@ -19,10 +19,10 @@ from seglog.core.errors import (
 )
 from seglog.replication.replica import Replica
 from seglog.storage.directory.cluster_mark import ClusterMark, read_marks
-from seglog.testing.crash_fs import Call
-from seglog.testing.virtual_broker import Machine
-from seglog.testing.virtual_loop import VirtualLoop
-from seglog.testing.virtual_store import VirtualSession
+from tests.kit.crash_fs import Call
+from tests.kit.virtual_broker import Machine
+from tests.kit.virtual_loop import VirtualLoop
+from tests.kit.virtual_store import VirtualSession
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import Cluster

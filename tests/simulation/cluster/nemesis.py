@@ -12,9 +12,9 @@ from seglog.cluster.formats import FIRST, FORMAT, OURS, FormatError, Formats, ra
 from seglog.cluster.model import NO_LEADER, RAISED, PartitionState, encode, generation_of, partition_name
 from seglog.cluster.store import MISSING, Change, VersionedValue, in_commits
 from seglog.storage.formats.paths import META_PROPERTIES as META
-from seglog.testing.virtual_broker import CLUSTER_ID
-from seglog.testing.virtual_loop import VirtualClock, VirtualLoop
-from seglog.testing.virtual_store import VirtualServer, VirtualStore
+from tests.kit.virtual_broker import CLUSTER_ID
+from tests.kit.virtual_loop import VirtualClock, VirtualLoop
+from tests.kit.virtual_store import VirtualServer, VirtualStore
 from tests.simulation.cluster.host import PATHS, Contents
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from seglog.cluster.formats import Formats
-from seglog.testing.virtual_loop import World
+from tests.kit.virtual_loop import World
 from tests.simulation.cluster.clients import Clients, Doubter, Operators
 from tests.simulation.cluster.cluster import Cluster, UnforeseenErrors
 from tests.simulation.cluster.nemesis import Nemesis

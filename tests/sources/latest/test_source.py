@@ -23,10 +23,10 @@ from seglog.storage.compaction import log_cleaner
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import CLEANER_OFFSETS
-from seglog.testing import ManualClock
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import KafkaVersion
+from tests.kit.manual_clock import ManualClock
 from tests.sources.latest.latest_reading import Newest, by_dictionary, latest_in
 from tests.spark.logs import write_partition
 from tests.storage.compaction.compacted import START_MS, Fact, Writer, facts, values

@@ -22,8 +22,8 @@ from seglog.spark.jobs.compact import CompactionResult, buckets, compact, stretc
 from seglog.storage.compaction import log_cleaner
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing import ManualClock
 from tests.cases import is_long
+from tests.kit.manual_clock import ManualClock
 from tests.storage.compaction.compacted import START_MS, Writer, batches, facts, values
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")

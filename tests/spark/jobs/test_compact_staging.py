@@ -14,8 +14,9 @@ from seglog.storage.compaction import round as rounds
 from seglog.storage.compaction.log_cleaner import carry_out, plan
 from seglog.storage.compaction.round import COMPILED, CleanedGroup, OffsetMapStats
 from seglog.storage.formats.paths import parse_file_name
-from seglog.testing import CrashFs, MemoryFs
 from tests.cases import is_long
+from tests.kit.crash_fs import CrashFs
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.compaction.compacted import batches, facts, values
 from tests.storage.compaction.parted import clean_in_parts
 from tests.storage.compaction.test_crash import ROOMY, Round, written

@@ -24,8 +24,10 @@ from seglog.spark.jobs.export_state import (
     staging_of,
     write_state,
 )
-from seglog.testing import Call, CrashFs, ManualClock, MemoryFs
 from tests.cases import case
+from tests.kit.crash_fs import Call, CrashFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 
 _OUT = "/data/out"
 _OUTCOMES = 3

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import seglog
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
-from seglog.testing.clock import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.spark.stream_driver import (
     START_MS,
     Checkpoint,

@@ -23,7 +23,7 @@ from seglog.table import log_table, small_files
 from seglog.table.building import update_table
 from seglog.table.log_table import LogTable
 from seglog.table.maintenance import DATA_GRACE_MS, sweep
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.table import killed_builders
 from tests.table.tables import append, digests, flights, scanned
 

@@ -20,7 +20,7 @@ from seglog.table.building import Retention, update_table
 from seglog.table.catalogs import CatalogOptions
 from seglog.table.log_table import LogTable
 from seglog.table.maintenance import DATA_GRACE_MS, sweep
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.kit.object_store import BUCKET, SECRET, ObjectStoreServer
 from tests.kit.rest_catalog import TOKEN, RestCatalogServer
 from tests.table.tables import append, by_offset, flights, scanned, stored

@@ -16,7 +16,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
 from seglog.storage.offline.findings import Finding, Severity
 from seglog.storage.offline.verify import verify
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.storage.disk import values
 
 DIR: Final = "/logs"

@@ -26,8 +26,8 @@ from seglog.storage.log import batch_placement as placing
 from seglog.storage.log.batch_placement import place_all
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Origin
-from seglog.testing import MemoryFs
 from tests.cases import case
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.adopt.adopting import DIR, SMALL, T, batches_of, damage, found, open_dir, run_job, stage, texts
 from tests.storage.disk import values
 from tests.storage.log.appends import NOW_MS, Traffic

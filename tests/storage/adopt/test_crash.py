@@ -13,8 +13,9 @@ from seglog.core.types import TopicPartition
 from seglog.storage.adopt import InputMark, Intake, collect_orphans, read_ledger
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.dir_health import Inline
-from seglog.testing import Call, CrashFs, MemoryFs, SimulatedCrash
 from tests.cases import case, is_long
+from tests.kit.crash_fs import Call, CrashFs, SimulatedCrash
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.adopt.adopting import DIR, SMALL, Texts, damage, found, open_dir, run_job, texts
 
 OUTCOMES: Final = 1

@@ -25,8 +25,9 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.adopt import StagedPart, StagingWriter, adopt, collect_orphans, remove_job, staged_at
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.offline.repair.file_replacement import FileReplacement
-from seglog.testing import Call, CrashFs, MemoryFs, SimulatedCrash
 from tests.cases import case
+from tests.kit.crash_fs import Call, CrashFs, SimulatedCrash
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.adopt.adopting import (
     DIR,
     SMALL,

@@ -9,7 +9,8 @@ from seglog.storage.compaction.log_cleaner import CompactionStats, compact
 from seglog.storage.compaction.round import PLAIN
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.log import Log
-from seglog.testing import ManualClock, MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.compaction.compacted import START_MS, config, facts
 from tests.storage.disk import load, new_disk
 

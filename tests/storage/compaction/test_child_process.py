@@ -26,7 +26,7 @@ from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, Offse
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 from seglog.storage.log.recovery import LogCheckpoint, load_log
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.storage.compaction.compacted import config, facts
 from tests.storage.disk import PARTITION
 

@@ -12,8 +12,9 @@ from seglog.storage.compaction.round import PLAIN, group_sources
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.log import Log
 from seglog.storage.log.recovery import LogCheckpoint
-from seglog.testing import Call, CrashFs, MemoryFs
 from tests.cases import case, is_long
+from tests.kit.crash_fs import Call, CrashFs
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.compaction.compacted import Batch, Writer, batches, config, facts, values
 from tests.storage.disk import PATH, load, new_disk
 

@@ -12,8 +12,9 @@ from seglog.records.offset_kernels import hash_key
 from seglog.storage.compaction.cleaner import clean
 from seglog.storage.compaction.log_cleaner import cleanable, plan
 from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, OffsetMapStats, Round
-from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.compaction.compacted import LARGE, Writer, append_large, config
 from tests.storage.disk import load, new_disk
 

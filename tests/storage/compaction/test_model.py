@@ -16,8 +16,8 @@ from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import ProducerEntry, Producers
 from seglog.storage.log.reads import AbortedFilter, UpTo
-from seglog.testing import ManualClock
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
 from tests.storage.compaction.compacted import START_MS, Batch, Fact, Producer, Writer, batches, config, facts, newest
 from tests.storage.disk import load, new_disk
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from seglog.storage.compaction.cleaner import clean
 from seglog.storage.compaction.log_cleaner import cleanable, compact, plan
 from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, OffsetMapStats, Round
-from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.compaction.compacted import LARGE, START_MS, Writer, append_large, config
 from tests.storage.compaction.parted import clean_in_parts
 from tests.storage.disk import PATH, load, new_disk

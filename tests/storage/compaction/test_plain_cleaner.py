@@ -8,7 +8,7 @@ from seglog.storage.compaction.log_cleaner import CompactionStats, cleanable, co
 from seglog.storage.compaction.round import PLAIN
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Origin
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.storage.compaction.compacted import START_MS, batches, config
 from tests.storage.disk import load, new_disk
 

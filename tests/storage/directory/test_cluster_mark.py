@@ -25,7 +25,7 @@ from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.formats.checkpoints import read_meta_properties
 from seglog.storage.formats.life_file import Life, write_life
 from seglog.storage.formats.paths import CLUSTER_MARK, LIFE
-from seglog.testing import MemoryFs
+from tests.kit.memory_fs import MemoryFs
 
 ONE = UUID(int=0xABC << 64 | 1)
 PATHS = ("/d1", "/d2")

@@ -11,8 +11,10 @@ from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing import Call, CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case, is_long
+from tests.kit.crash_fs import Call, CrashFs, SimulatedCrash
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.crashing import DIR, DIRECTORY, TINY, Witness
 from tests.storage.disk import values
 

@@ -21,8 +21,8 @@ from seglog.core.errors import (
 )
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
-from seglog.testing import MemoryFs
 from tests.cases import case
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directories import DIR, TINY, flushed_log, open_dir
 from tests.storage.disk import fill, overwrite, prefix, values
 

@@ -22,8 +22,9 @@ from seglog.storage.log.admit import Origin
 from seglog.storage.log.dir_health import Reserve, is_short, reserve_size
 from seglog.storage.log.log import Log
 from seglog.storage.log.recovery import LogCheckpoint
-from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directories import DIR, TINY, flushed_log, open_dir
 from tests.storage.disk import SMALL, fill, load, new_disk, prefix, values
 

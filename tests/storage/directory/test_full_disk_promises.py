@@ -24,8 +24,9 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.finished_segment import read_finished
 from seglog.storage.log.log import Log
-from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directories import DIR
 from tests.storage.disk import fill, values
 from tests.storage.log.test_finished_segment import EPOCH, NEW, staged

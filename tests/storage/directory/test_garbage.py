@@ -11,8 +11,8 @@ from seglog.core.errors import (
     DamagedPartitionError,
 )
 from seglog.records.record import NewRecord
-from seglog.testing import MemoryFs
 from tests.cases import case
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directories import DIR, T, flushed_log, open_dir
 from tests.storage.disk import prefix, values
 

@@ -18,8 +18,10 @@ from seglog.storage.directory.strays import Stray, size_of
 from seglog.storage.formats.checkpoints import read_partition_metadata
 from seglog.storage.formats.topics_file import read_topics
 from seglog.storage.log.log import Log
-from seglog.testing import Call, CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case
+from tests.kit.crash_fs import Call, CrashFs, SimulatedCrash
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.crashing import DIRECTORY, TINY
 from tests.storage.directories import DIR, Disk
 from tests.storage.disk import fill, values

@@ -24,7 +24,8 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.formats.checkpoints import read_meta_properties, write_meta_properties
 from seglog.storage.log.log import Log
-from seglog.testing import ManualClock, MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.crashing import DIRECTORY, TINY
 from tests.storage.disk import fill, values
 

@@ -11,7 +11,8 @@ from seglog.core.types import TopicPartition
 from seglog.storage.formats.checkpoints import read_offsets
 from seglog.storage.offline.repair import carry_out, plan_repair
 from seglog.storage.offline.verify import verify
-from seglog.testing import Call, CrashFs, MemoryFs
+from tests.kit.crash_fs import Call, CrashFs
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directories import DIR, T, flushed_log, open_dir
 from tests.storage.disk import fill, prefix, values
 

@@ -20,8 +20,10 @@ from seglog.storage.formats.life_file import BOOT_ID, Life, boot_id, decode_life
 from seglog.storage.formats.paths import HIGH_WATERMARKS, LIFE
 from seglog.storage.log.log import Log
 from seglog.storage.offline.repair import carry_out, plan_repair
-from seglog.testing import Call, CrashFs, ManualClock, MemoryFs
 from tests.cases import case
+from tests.kit.crash_fs import Call, CrashFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directory.test_log_dirs import ONE, PATHS, TWO, logs, open_dirs, wanted
 from tests.storage.disk import fill
 

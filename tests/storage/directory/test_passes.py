@@ -16,7 +16,8 @@ from seglog.core.types import TopicPartition
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.loss_evidence import flush_synced
 from seglog.storage.log.log import Log
-from seglog.testing import ManualClock, MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directories import TINY
 from tests.storage.disk import fill
 

@@ -10,7 +10,7 @@ from seglog.core.errors import CorruptBatchError
 from seglog.records.batch import entries, last_offset_of
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.formats.batch_walk import walk
-from seglog.testing import MemoryFs
+from tests.kit.memory_fs import MemoryFs
 
 _SIZES = st.lists(st.integers(0, 400), max_size=12)
 

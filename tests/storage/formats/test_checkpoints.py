@@ -18,8 +18,10 @@ from seglog.core.types import TopicPartition
 from seglog.storage.formats import checkpoints as checkpoint
 from seglog.storage.formats.checkpoints import CleanShutdown, MetaProperties, read_leader_epochs, write_leader_epochs
 from seglog.storage.formats.properties import decode_properties, encode_properties
-from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case
+from tests.kit.crash_fs import CrashFs, SimulatedCrash
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 
 ID = UUID("f3a1b2c3-d4e5-4f60-8171-8293a4b5c6d7")
 TEXT_ID = "86Gyw9TlT2CBcYKTpLXG1w"

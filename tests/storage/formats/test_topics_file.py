@@ -10,8 +10,8 @@ import pytest
 
 from seglog.storage.formats import topics_file
 from seglog.storage.formats.topics_file import TopicEntry, TopicsFile, encode_topics, read_topics
-from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
+from tests.kit.memory_fs import MemoryFs
 
 DIR = "/logs"
 

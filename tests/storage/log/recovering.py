@@ -5,7 +5,8 @@ from __future__ import annotations
 from seglog.records.batch import LOG_OVERHEAD, read_header
 from seglog.storage.log.manifest import discard
 from seglog.storage.log.recovery import LogCheckpoint
-from seglog.testing import ManualClock, MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.disk import PATH, fill, load, name, new_disk
 
 UNCLEAN = LogCheckpoint()

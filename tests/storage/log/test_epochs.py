@@ -23,9 +23,9 @@ from seglog.storage.formats.checkpoints import (
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.recovery import LogCheckpoint, load_log
-from seglog.testing import ManualClock
-from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.disk import CLEAN, PARTITION, PATH, SMALL, load, new_disk
 
 

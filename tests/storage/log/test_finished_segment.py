@@ -18,8 +18,9 @@ from seglog.storage.log.finished_segment import FinishedSegment, read_finished, 
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Origin
 from seglog.storage.log.reads import UpTo
-from seglog.testing import Call, CrashFs, MemoryFs
 from tests.cases import case
+from tests.kit.crash_fs import Call, CrashFs
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.adopt.adopting import DIR, SMALL, T, batches_of, damage, found, open_dir, stage, texts
 
 PRODUCER: Final = ProducerIdAndEpoch(7, 3)

@@ -22,9 +22,9 @@ from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import EARLIEST, LATEST, MAX_TIMESTAMP, UpTo
 from seglog.storage.log.recovery import LogCheckpoint, load_log
-from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 
 _PATH = "/data/t-0"
 _START_MS = 1_790_000_000_000

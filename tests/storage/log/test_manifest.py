@@ -17,7 +17,9 @@ from seglog.storage.log.manifest import Manifest, SealedSegment, decode_manifest
 from seglog.storage.offline.repair import carry_out, plan_repair
 from seglog.storage.offline.verify import verify
 from seglog.storage.offline.verify.manifests import chain_of
-from seglog.testing import Call, CrashFs, ManualClock, MemoryFs
+from tests.kit.crash_fs import Call, CrashFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directories import DIR, TINY, T, flushed_log, open_dir
 from tests.storage.disk import fill, name, prefix, values
 

@@ -22,7 +22,8 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.log import Log
 from seglog.storage.log.reader import RecordReader
-from seglog.testing import ManualClock, MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.directories import TINY, flushed_log
 from tests.storage.disk import fill, name, overwrite, prefix
 

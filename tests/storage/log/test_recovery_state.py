@@ -13,7 +13,7 @@ from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Origin
 from seglog.storage.log.recovery import LogCheckpoint
-from seglog.testing import MemoryFs
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.disk import CLEAN, PATH, fill, load, name, new_disk, prefix, values
 from tests.storage.log.recovering import NOW_MS, UNCLEAN, filled
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seglog.storage.log.transaction_index import AbortedTxn, TxnIndex
-from seglog.testing.memory_fs import MemoryFs
+from tests.kit.memory_fs import MemoryFs
 
 
 def test_reader_finds_a_transaction_after_one_with_a_stable_offset_far_past_its_marker() -> None:

@@ -34,8 +34,8 @@ from seglog.storage.offline.compare import (
     merge,
 )
 from seglog.storage.offline.compare_directories import Until, compare_directories, pairs
-from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
+from tests.kit.memory_fs import MemoryFs
 
 Class = tuple[object, ...]
 

@@ -19,7 +19,7 @@ from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory.log_dir import LogDir
 from seglog.table.keyed.building import KeyedTableUpdate, update_keyed_table
 from seglog.table.log_table import LogTable
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 
 START_MS = 1_790_000_000_000
 DAY_MS = 86_400_000

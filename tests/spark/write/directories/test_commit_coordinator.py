@@ -32,7 +32,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.owner_socket import socket_path
 from seglog.storage.log.log import Log
 from seglog.storage.offline.verify import verify
-from seglog.testing import MemoryFs
+from tests.kit.memory_fs import MemoryFs
 from tests.kit.waiting import wait_until
 
 ME = os.getpid()

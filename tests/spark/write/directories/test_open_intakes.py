@@ -18,9 +18,9 @@ from seglog.core.fs import OsFs
 from seglog.spark.write.directories import broker_client
 from seglog.storage.adopt import InputMark, Intake, Ledger, adopt, begin_intake, read_ledger
 from seglog.storage.directory.log_dir import LogDir
-from seglog.testing import ManualClock
 from tests.broker.broker_thread import RunningNode
 from tests.cases import case, is_long
+from tests.kit.manual_clock import ManualClock
 from tests.spark.write.brokers.sink_runs import SECONDS, Steps, apart, join, left_open, threads_as_processes, written
 from tests.spark.write.directories.broker_runs import DirectoryRun, counted_exchanges
 

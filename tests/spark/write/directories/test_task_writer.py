@@ -35,8 +35,9 @@ from seglog.spark.write.write_options import parse_write_options
 from seglog.storage.adopt import StagedPart, adopt
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.offline.verify import verify
-from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 
 NOW = 1_700_000_000_000
 SCHEMA = pa.schema(

@@ -19,8 +19,10 @@ from seglog.storage.formats.paths import OWN_DIRECTORY
 from seglog.storage.offline.repair import carry_out, lock_directory, plan_repair
 from seglog.storage.offline.repair.file_replacement import BACKUP
 from seglog.storage.offline.verify import verify
-from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case, is_long
+from tests.kit.crash_fs import CrashFs, SimulatedCrash
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.offline.verify.verified import (
     KINDS,
     LOG,

@@ -18,8 +18,9 @@ from seglog.storage.offline.verify.compiled_batches import walk_compiled
 from seglog.storage.offline.verify.index_entries import read_index_entries
 from seglog.storage.offline.verify.stretch_walk import CompiledWalk, StretchWalk
 from seglog.storage.offline.verify.summary import Facts, Summary, combine_all
-from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.legacy_sets import encode_set
 from tests.storage.offline.verify.verified import bytes_of, flip, look, make_dir
 from tests.storage.programs import Append, program

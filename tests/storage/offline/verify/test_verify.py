@@ -16,10 +16,11 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.storage.offline.findings import Severity
 from seglog.storage.offline.verify import measure, verify
-from seglog.testing import ManualClock, MemoryFs
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import BEFORE, CURRENT, OLD, KafkaVersion
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 from tests.storage import programs
 from tests.storage.offline.verify.verified import (
     INDEX,

@@ -16,7 +16,7 @@ from seglog.storage.log.admit import Origin
 from seglog.storage.log.log import Log
 from seglog.storage.offline.findings import Finding, Severity
 from seglog.storage.offline.verify import VerifyReport, verify
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 
 START_MS = 1_790_000_000_000
 LOG = f"{0:020d}.log"

@@ -19,7 +19,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
-from seglog.testing.crash_fs import SimulatedCrash
+from tests.kit.crash_fs import SimulatedCrash
 
 T = TypeVar("T")
 Of = TypeVar("Of")

@@ -12,7 +12,8 @@ import pytest
 
 from seglog.core.errors import LogDirInUseError
 from seglog.core.fs import Fs, OsFs, write_atomically
-from seglog.testing import ManualClock, MemoryFs
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
 
 SEEDS = range(300)
 

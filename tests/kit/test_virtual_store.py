@@ -18,10 +18,10 @@ from seglog.cluster.store import (
     VersionChangedError,
     VersionedValue,
 )
-from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
-from seglog.testing.virtual_store import Fate, VirtualServer, VirtualStore
 from tests.cluster.contract import Work, certain
 from tests.cluster.contract_watches import WatchContract
+from tests.kit.virtual_loop import VirtualClock, VirtualLoop, World
+from tests.kit.virtual_store import Fate, VirtualServer, VirtualStore
 
 
 class TestVirtualStore(WatchContract):

@@ -26,11 +26,11 @@ from seglog.net.connection import ClientConnection, FrameHandler
 from seglog.net.connection_quotas import ConnectionQuotas
 from seglog.net.listener import Listener
 from seglog.storage.formats.life_file import BOOT_ID
-from seglog.testing.crash_fs import Call, CrashFs
-from seglog.testing.memory_fs import MemoryFs
-from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, VirtualWorkers, World
-from seglog.testing.virtual_net import Network
-from seglog.testing.virtual_store import ADDRESS, VirtualServer, open_in
+from tests.kit.crash_fs import Call, CrashFs
+from tests.kit.memory_fs import MemoryFs
+from tests.kit.virtual_loop import VirtualClock, VirtualLoop, VirtualWorkers, World
+from tests.kit.virtual_net import Network
+from tests.kit.virtual_store import ADDRESS, VirtualServer, open_in
 
 DIRECTORY: Final = "/logs"
 PORT: Final = 9092

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 
 
 def test_manual_clock_moves_only_by_advance() -> None:

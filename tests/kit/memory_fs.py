@@ -18,7 +18,7 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import LogDirInUseError
 from seglog.core.fs import File, FileStat, Lock, MappedFile, NoSpaceError, Space, write_error
 from seglog.core.types import MAX_INT64, Buffer
-from seglog.testing.memory_disk import MemoryDirectory, MemoryInode, NameChange, perform, tree_after_crash
+from tests.kit.memory_disk import MemoryDirectory, MemoryInode, NameChange, perform, tree_after_crash
 
 _TAKE_ROOM: Final = frozenset({"pwrite", "truncate", "resize", "open", "map", "write", "allocate", "rename", "mkdir"})
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from seglog.core.fs import Fs, write_atomically
-from seglog.testing import CrashFs, MemoryFs, SimulatedCrash
+from tests.kit.crash_fs import CrashFs, SimulatedCrash
+from tests.kit.memory_fs import MemoryFs
 
 
 def work(fs: Fs) -> None:

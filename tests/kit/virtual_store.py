@@ -31,7 +31,7 @@ from seglog.cluster.store import (
     is_within,
 )
 from seglog.core.clock import Clock
-from seglog.testing.virtual_loop import VirtualLoop, World
+from tests.kit.virtual_loop import VirtualLoop, World
 
 T = TypeVar("T")
 _RENEWALS: Final = 5

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from seglog.core.ground import Dial
-from seglog.testing.virtual_loop import VirtualLoop, World
+from tests.kit.virtual_loop import VirtualLoop, World
 
 _HIGH_WATER: Final = 64 << 10
 Address = tuple[str, int]
