@@ -7,6 +7,7 @@ returns an exit code of `seglog.cli.output`. `GROUPS` has the commands under one
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -16,8 +17,11 @@ import typer
 
 from seglog.cli.output import DAMAGE, FAILED, FINE, describe_os_error, fail, leave_quietly_on_broken_pipe
 from seglog.core.errors import CorruptError, SeglogError
+from seglog.core.suggestions import did_you_mean
 
 _INTERRUPTED: Final = 130
+_NEAR: Final = 0.65
+_UNKNOWN_COMMAND: Final = re.compile(r"No such command '(.*?)'")
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 """The base class of typer's errors about a command line (of click's, in a typer that uses click)."""
 
@@ -48,6 +52,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "produce": Command("wire.produce", "Send lines of stdin or of files to a topic."),
     "consume": Command("wire.consume", "Print the records of topics, as lines or JSON."),
     "offsets": Command("wire.offsets", "Show the first and last offsets of partitions, or offsets by time."),
+    "completion": Command("completion", "Print the completion script of a shell."),
 }
 
 TOPICS_COMMANDS: Final[Mapping[str, Command]] = {
@@ -151,6 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # after `>&-`
         return fail("stdout is closed")
     try:
+        if given[:1] == ["__complete"]:
+            return _complete(given[1:])
         code = _app(_words(given))(given or ["--help"], prog_name="seglog", standalone_mode=False)
         sys.stdout.flush()
     except _UsageError as error:
@@ -165,6 +172,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     return code if isinstance(code, int) else FINE
+
+
+def _complete(arguments: Sequence[str]) -> int:
+    from seglog.cli.completion import print_candidates, words_of
+
+    words = words_of(arguments)
+    return print_candidates(arguments, _app(_words(words)), words)
 
 
 def _words(arguments: Sequence[str]) -> list[str]:
@@ -184,13 +198,15 @@ def _app(words: Sequence[str]) -> typer.Typer:
         inner = typer.Typer(rich_markup_mode=None)
         inner.callback(help=group.help)(_no_options)
         _add(inner, group.commands, words[1] if len(words) > 1 and words[0] == name else None)
-        app.add_typer(inner, name=name)
+        app.add_typer(inner, name=name, short_help=group.help)
     return app
 
 
 def _add(app: typer.Typer, commands: Mapping[str, Command], wanted: str | None) -> None:
     for name, command in commands.items():
-        app.command(name, help=command.help)(_load(command, name) if name == wanted else _not_loaded)
+        app.command(name, help=command.help, short_help=command.help)(
+            _load(command, name) if name == wanted else _not_loaded
+        )
 
 
 def _load(command: Command, name: str) -> Callable[..., int]:
@@ -243,5 +259,14 @@ def _hint(error: Exception) -> str:
 
 
 def _message(error: Exception) -> str:
+    context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
+    text = str(getattr(error, "message", ""))
+    if context is not None and text.startswith("No such option"):
+        names = [name for one in context.command.params for name in (*one.opts, *one.secondary_opts)]
+        long = [name for name in (*names, "--help") if name.startswith("--")]
+        is_long = str(option).startswith("--")
+        return f"no such option: {option}{did_you_mean(str(option), long, cutoff=_NEAR) if is_long else ''}"
+    if context is not None and (word := _UNKNOWN_COMMAND.match(text)):
+        return f"no such command: {word[1]}{did_you_mean(word[1], context.command.commands, cutoff=_NEAR)}"
     format_message = getattr(error, "format_message", None)
     return str(format_message()) if format_message is not None else str(error)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from seglog.faults.controlled_broker import ControlAddress, ControlledBroker
 
 T = TypeVar("T")
-_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 class BrokerOptions(NamedTuple):
@@ -114,7 +114,9 @@ _NONE: Final = BrokerOptions()
 def serve(
     keys: BrokerOptions = _NONE,
     json: Annotated[bool, typer.Option("--json", help="Print the ready message as a JSON document.")] = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    log_level: Annotated[
+        str, typer.Option("--log-level", metavar="|".join(LEVELS), help="The least level to log.")
+    ] = "warning",
     control: Annotated[
         str | None,
         typer.Option(
@@ -136,10 +138,10 @@ def serve(
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> int:
     """Serve Kafka's protocol from a log directory."""
-    check_choice("--log-level", log_level, _LEVELS)
+    check_choice("--log-level", log_level, LEVELS)
     leave_on_signals()
     gc.disable()  # modules are not garbage: collecting while they load takes a third of the time
-    log_to_stderr(_LEVELS[log_level])
+    log_to_stderr(LEVELS[log_level])
     mapping = keys.mapping()
     controlled: ControlledBroker | None = None
     if control is not None:

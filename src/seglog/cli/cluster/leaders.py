@@ -30,7 +30,7 @@ def elect(
         str,
         typer.Option(
             "--election-type",
-            metavar="TYPE",
+            metavar="|".join(_KINDS),
             help="preferred: the first replica, if it is in sync. unclean: any replica, if there is no leader; records "
             "that it lacks are lost.",
         ),

@@ -14,7 +14,7 @@ import typer
 from seglog.cli.cluster.children import ChildBroker, start_all, stop_all, watch
 from seglog.cli.cluster.requests import ClusterRequests
 from seglog.cli.output import FAILED, FINE, Out, fail, name_all, warn
-from seglog.cli.serve import default_data_dir
+from seglog.cli.serve import LEVELS, default_data_dir
 from seglog.cli.signals import act_on_signals
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.cluster.store_address import parse_store
@@ -87,7 +87,9 @@ def up(
         typer.Option("--set", metavar="KEY=VALUE", help="A key of server.properties.", show_default=False),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print events as JSON, one object per line.")] = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    log_level: Annotated[
+        str, typer.Option("--log-level", metavar="|".join(LEVELS), help="The least level to log.")
+    ] = "warning",
 ) -> int:
     """Run a cluster on this machine until SIGTERM or Ctrl-C. Started again with the same DIR, it continues."""
     given = list(settings or ())

@@ -33,11 +33,11 @@ def dump(
     verify_index_only: Annotated[
         bool, typer.Option("--verify-index-only", help="Compare indexes with the log and print no entries.")
     ] = False,
-    max_bytes: Annotated[int, typer.Option(min=0, max=MAX_INT32, help="Read at most this much of each log.")] = (
-        MAX_INT32
-    ),
+    max_bytes: Annotated[
+        int, typer.Option(metavar="BYTES", min=0, max=MAX_INT32, help="Read at most this much of each log.")
+    ] = (MAX_INT32),
     max_message_size: Annotated[
-        int, typer.Option(min=0, max=MAX_INT32, help="Largest batch that an index entry may point to.")
+        int, typer.Option(metavar="BYTES", min=0, max=MAX_INT32, help="Largest batch that an index entry may point to.")
     ] = 5 << 20,
     offsets_decoder: Annotated[bool, typer.Option("--offsets-decoder", help="Decode __consumer_offsets.")] = False,
     transaction_log_decoder: Annotated[
@@ -61,7 +61,7 @@ def dump(
     ] = False,
     records: Annotated[bool, typer.Option("--records", help="Print one JSON object per record (with --json).")] = False,
     isolation_level: Annotated[
-        str, typer.Option(metavar="LEVEL", help="With --records: read_uncommitted or read_committed.")
+        str, typer.Option(metavar="|".join(ISOLATION_LEVELS), help="With --records: which records.")
     ] = ISOLATION_LEVELS[0],
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
 ) -> int:

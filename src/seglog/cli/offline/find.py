@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS = 60
 
 def find(
     partition: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition's directory.")],
-    offset: Annotated[int | None, typer.Option(min=0, help="Find the record at this offset.")] = None,
+    offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="Find the record at this offset.")] = None,
     timestamp: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Find the first record at or after TIME: ms since 1970, ISO 8601, or -1h."),

@@ -83,7 +83,9 @@ class LoadOptions(NamedTuple):
     ] = None
     record_size: Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")] = 1024
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch, uncompressed.")] = 16_384
-    codec: Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")] = "none"
+    codec: Annotated[
+        str, typer.Option(metavar="|".join(one.name.lower() for one in Codec), help="Compression of batches.")
+    ] = "none"
 
     def load(self) -> PerfLoad:
         return PerfLoad(self.record_size, self.batch_size, Codec.parse(self.codec))

@@ -38,6 +38,7 @@ def repair(
         LogStart,
         typer.Option(
             "--log-start",
+            metavar="|".join(LogStart),
             help="Start of a log that ends below its checkpointed start: its first segment, or the checkpoint, its "
             "records moved to .seglog.",
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
@@ -15,13 +15,16 @@ from seglog.storage.offline.compare import COPY, REPLICAS, Comparison, RangeKind
 if TYPE_CHECKING:
     from seglog.storage.offline.compare_directories import PairComparison, Until
 
+_ENDS: Final = ("highWatermark", "logEnd")
+
 
 def diff(
     left: Annotated[str, typer.Argument(metavar="LEFT", help="A log directory or a partition's.", show_default=False)],
     right: Annotated[str, typer.Argument(metavar="RIGHT", help="Another one.", show_default=False)],
     topic: Topics = None,
     until: Annotated[
-        str, typer.Option(metavar="WHERE", help="highWatermark: records committed in both; logEnd: all records.")
+        str,
+        typer.Option(metavar="|".join(_ENDS), help="highWatermark: records committed in both; logEnd: all records."),
     ] = "highWatermark",
     copy: Annotated[
         bool,
@@ -40,7 +43,7 @@ def diff(
     json: Json = False,
 ) -> int:
     """Show where two logs differ. Exit code 0: they are equal, 1: they differ, 2: they cannot be compared."""
-    check_choice("--until", until, ("highWatermark", "logEnd"))
+    check_choice("--until", until, _ENDS)
     check_paths((left, right))
     rules = COPY if copy else REPLICAS._replace(epochs=not ignore_epochs)
     rules = rules._replace(compaction=not compacted)

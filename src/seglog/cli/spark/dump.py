@@ -22,7 +22,7 @@ def dump(
         typer.Argument(metavar="PATH...", help="Log directories, partitions, or globs of them.", show_default=False),
     ],
     view: Annotated[
-        str, typer.Option(metavar="NAME", help="records, batches, segments, group-offsets, or tasks.")
+        str, typer.Option(metavar="records|batches|segments|group-offsets|tasks", help="The rows to show.")
     ] = "records",
     topic: Topics = None,
     columns: Annotated[

@@ -37,9 +37,11 @@ def export(
     columns: Annotated[
         str, typer.Option(metavar="NAMES", help="Columns of the files, separated by commas.")
     ] = _COLUMNS,
-    key: Annotated[str, typer.Option(metavar="FORMAT", help="binary, string or json.")] = "binary",
-    value: Annotated[str, typer.Option(metavar="FORMAT", help="binary, string or json.")] = "binary",
-    compression: Annotated[str, typer.Option(metavar="CODEC", help="none, snappy, gzip, lz4 or zstd.")] = "zstd",
+    key: Annotated[str, typer.Option(metavar="binary|string|json", help="Type of the column.")] = "binary",
+    value: Annotated[str, typer.Option(metavar="binary|string|json", help="Type of the column.")] = "binary",
+    compression: Annotated[
+        str, typer.Option(metavar="none|snappy|gzip|lz4|zstd", help="Compression of the files.")
+    ] = "zstd",
     max_file_bytes: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size at which a new file starts.")] = 256
     << 20,
     dry_run: DryRun = False,

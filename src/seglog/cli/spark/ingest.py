@@ -15,7 +15,8 @@ from seglog.cli.spark.session import Conf, DryRun, Json, Master, check_paths, se
 if TYPE_CHECKING:
     from seglog.spark.jobs.ingest import Columns, IngestResult, Input
 
-_UNITS = ("s", "ms", "us", "ns")
+_UNITS: Final = ("s", "ms", "us", "ns")
+_BAD_LINES: Final = ("error", "skip")
 
 
 class FieldOptions(NamedTuple):
@@ -30,7 +31,7 @@ class FieldOptions(NamedTuple):
     timestamp_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="As of strptime.", show_default="ISO 8601")
     ] = None
-    timestamp_unit: Annotated[str, typer.Option(metavar="UNIT", help="Of numbers: s, ms, us or ns.")] = "ms"
+    timestamp_unit: Annotated[str, typer.Option(metavar="|".join(_UNITS), help="The unit of numbers.")] = "ms"
     partition: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The partition.", show_default="by the key")
     ] = None
@@ -59,7 +60,9 @@ class ReaderOptions(NamedTuple):
             metavar="REGEX", help="For text: named groups become columns. common, combined: logs of web servers."
         ),
     ] = None
-    bad_lines: Annotated[str, typer.Option(metavar="error|skip", help="Fail at a bad line, or skip it.")] = "error"
+    bad_lines: Annotated[str, typer.Option(metavar="|".join(_BAD_LINES), help="Fail at a bad line, or skip it.")] = (
+        "error"
+    )
     again: Annotated[bool, typer.Option("--again", help="Ingest files again that were ingested before.")] = False
     take_unfinished: Annotated[
         bool, typer.Option("--take-unfinished", help="Read a last line without a line end too.")
@@ -90,7 +93,9 @@ def ingest(
     partitions: Annotated[int | None, typer.Option(metavar="N", min=1, help="Partitions of a new topic.")] = None,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="csv, json, parquet or text.", show_default="by the file name"),
+        typer.Option(
+            "--format", metavar="csv|json|parquet|text", help="Of the files.", show_default="by the file name"
+        ),
     ] = None,
     fields: FieldOptions = _LINE,
     lines: ReaderOptions = _BY_NAME,
@@ -110,7 +115,7 @@ def ingest(
 
     Files that an earlier run has read are skipped; of files that have grown, the new lines are read.
     """
-    check_choice("--bad-lines", lines.bad_lines, ("error", "skip"))
+    check_choice("--bad-lines", lines.bad_lines, _BAD_LINES)
     check_choice("--timestamp-unit", fields.timestamp_unit, _UNITS)
     check_paths([path for path in paths if not set(path) & set("*?[")])
     headers = key_values("--header", fields.header, shape="NAME=EXPR")

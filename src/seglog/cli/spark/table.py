@@ -53,10 +53,10 @@ def table(
     ] = None,
     value_format: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="Values as typed columns: json, avro or protobuf.", show_default="bytes"),
+        typer.Option(metavar="json|avro|protobuf", help="Values as typed columns.", show_default="bytes"),
     ] = None,
     key_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="The same, for keys.", show_default="bytes")
+        str | None, typer.Option(metavar="json|avro|protobuf", help="The same, for keys.", show_default="bytes")
     ] = None,
     registry: Annotated[
         str | None,

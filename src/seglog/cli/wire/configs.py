@@ -23,6 +23,7 @@ _SOURCES: Final = {
     8: "group",
 }
 _INHERITED: Final = (4, 5)
+_ENTITIES: Final = ("topics", "brokers")
 
 
 class ConfigEntity(NamedTuple):
@@ -43,7 +44,7 @@ class EntityOptions(NamedTuple):
     ] = None
     broker_defaults: Annotated[bool, typer.Option("--broker-defaults", help="The defaults of all brokers.")] = False
     entity_type: Annotated[
-        str | None, typer.Option(metavar="topics|brokers", help="Kafka's form of --topic.", show_default=False)
+        str | None, typer.Option(metavar="|".join(_ENTITIES), help="Kafka's form of --topic.", show_default=False)
     ] = None
     entity_names: Annotated[
         list[str] | None, typer.Option("--entity-name", metavar="NAME", help="With --entity-type.", show_default=False)
@@ -59,7 +60,7 @@ class EntityOptions(NamedTuple):
         if self.entity_type is not None:
             kind = self.entity_type.removesuffix("s")
             if kind not in ("topic", "broker"):
-                check_choice("--entity-type", self.entity_type, ("topics", "brokers"))
+                check_choice("--entity-type", self.entity_type, _ENTITIES)
             found += [ConfigEntity(kind, name) for name in self.entity_names or ()]
             has_defaults = has_defaults or (self.entity_default and kind == "broker")
         elif self.entity_names:

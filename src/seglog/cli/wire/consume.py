@@ -29,6 +29,7 @@ from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 
 _BATCH: Final = 10_000
+_ANY_FORMAT: Final = "|".join((*FORMATS, *TYPED_FORMATS))
 _WAIT: Final = 0.2
 """Seconds between two checks for Ctrl-C."""
 Write = Callable[[Out, ConsumedRecord], None]
@@ -99,9 +100,9 @@ class ConsumeOptions(NamedTuple):
         typer.Option(
             "--offset",
             "-o",
-            metavar="WHERE",
-            help="Begin at beginning (earliest, start), end (latest), an offset, -N for the last N of each partition, "
-            "or @TIME: ms since 1970, ISO 8601 (in UTC without a zone), or relative to now: -1h, -15m, -7d.",
+            metavar="beginning|end|N|-N|@TIME",
+            help="Begin there (also earliest, start, latest): N is an offset, -N the last N of each partition, "
+            "@TIME ms since 1970, ISO 8601 (in UTC without a zone), or relative to now: -1h, -15m, -7d.",
             show_default="beginning; with --group, its offset",
         ),
     ] = None
@@ -125,7 +126,7 @@ class ConsumeOptions(NamedTuple):
             "--group", "-g", "-G", metavar="GROUP", help="Join GROUP and commit its offsets.", show_default=False
         ),
     ] = None
-    isolation_level: Annotated[str, typer.Option(metavar="LEVEL", help="read_uncommitted or read_committed.")] = (
+    isolation_level: Annotated[str, typer.Option(metavar="|".join(ISOLATION_LEVELS), help="Which records.")] = (
         ISOLATION_LEVELS[0]
     )
 
@@ -177,10 +178,10 @@ class PrintOptions(NamedTuple):
     ] = None
     key_format: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="text, json, hex, base64, avro or protobuf.", show_default="text"),
+        typer.Option(metavar=_ANY_FORMAT, help="How keys are printed.", show_default="text"),
     ] = None
     value_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="The same, for values.", show_default="text")
+        str | None, typer.Option(metavar=_ANY_FORMAT, help="The same, for values.", show_default="text")
     ] = None
     registry: Annotated[
         str | None,
@@ -196,7 +197,7 @@ class PrintOptions(NamedTuple):
         ),
     ] = None
     header_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="The same, for headers.", show_default="text")
+        str | None, typer.Option(metavar="|".join(FORMATS), help="The same, for headers.", show_default="text")
     ] = None
     null: Annotated[str, typer.Option("--null", metavar="TEXT", help="Printed instead of null.")] = ""
 

@@ -40,7 +40,7 @@ class GroupNames(NamedTuple):
     def found(self, cluster: Cluster, command: str) -> list[str]:
         """The groups named; raises `OptionError` if none is."""
         if self.all_groups:
-            return [group.group for group in _listed(cluster)]
+            return [group.group for group in listed_groups(cluster)]
         found = list(dict.fromkeys([*(self.names or ()), *(self.groups or ())]))
         if not found:
             raise OptionError(f"groups {command} needs the name of a group, or {_ALL_GROUPS}")
@@ -70,7 +70,7 @@ def list_groups(
     json: JsonLines = False,
 ) -> int:
     """List all groups, with their states, types and protocols. The protocol of Connect's workers is connect."""
-    rows = _listed(brokers.cluster())
+    rows = listed_groups(brokers.cluster())
     with Out() as out:
         if json:
             for row in rows:
@@ -124,7 +124,7 @@ def delete_groups(
     cluster = brokers.cluster()
     wanted = names.found(cluster, "delete")
     if dry_run:
-        return show_dry_run("group", wanted, {one.group for one in _listed(cluster)}, json=json)
+        return show_dry_run("group", wanted, {one.group for one in listed_groups(cluster)}, json=json)
     if wanted:
         confirm(f"Delete {name_all('group', wanted)} with all offsets?", yes=yes)
     futures = cluster.ask("delete_consumer_groups", "groups", wanted) if wanted else {}
@@ -164,7 +164,7 @@ def delete_offsets(
 # Requests
 
 
-def _listed(cluster: Cluster) -> list[GroupListing]:
+def listed_groups(cluster: Cluster) -> list[GroupListing]:
     """All groups by name. The library leaves out those of other protocols, such as Connect's."""
     if cluster.is_plaintext:
         with cluster.own_admin() as admin:

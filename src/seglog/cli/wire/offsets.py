@@ -34,14 +34,14 @@ def offsets(
     time: Annotated[
         str | None,
         typer.Option(
-            metavar="WHEN",
-            help="earliest, latest, max-timestamp (or -2, -1, -3), or the first record at or after a time: "
+            metavar="earliest|latest|max-timestamp|TIME",
+            help="Also -2, -1, -3. Of a TIME the first record at or after it: "
             "ms since 1970, ISO 8601 (in UTC without a zone), or relative to now: -90s, -15m, -1h, -7d, -2w.",
             show_default="earliest and latest",
         ),
     ] = None,
     isolation_level: Annotated[
-        str, typer.Option(metavar="LEVEL", help="Of latest: read_uncommitted or read_committed.")
+        str, typer.Option(metavar="|".join(ISOLATION_LEVELS), help="Which end latest means.")
     ] = ISOLATION_LEVELS[0],
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,

@@ -15,7 +15,7 @@ from seglog.cli.output import FINE
 from seglog.cli.rates import print_rates
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
 from seglog.cli.wire.input_lines import OutgoingRecord
-from seglog.cli.wire.sender import Sender, producer_settings
+from seglog.cli.wire.sender import ACKS, CODECS, Sender, producer_settings
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 
@@ -31,8 +31,8 @@ _now: Final = SystemClock().monotonic
 _Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Created if it does not exist.")]
 _Partitions = Annotated[int, typer.Option(metavar="N", min=1, help="Partitions of a new topic.")]
 _RecordSize = Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")]
-_Acks = Annotated[str, typer.Option(metavar="N", help="all (-1), 1 or 0.")]
-_Codec = Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")]
+_Acks = Annotated[str, typer.Option(metavar="|".join(ACKS), help="Replicas that acknowledge; -1 is all.")]
+_Codec = Annotated[str, typer.Option(metavar="|".join(CODECS), help="Compression of batches.")]
 _Seconds = Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after S seconds.", show_default=False)]
 
 

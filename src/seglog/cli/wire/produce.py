@@ -15,9 +15,9 @@ from seglog.cli.options import OptionError, check_choice, key_values, with_optio
 from seglog.cli.output import FINE, Out, fail
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers
 from seglog.cli.wire.follow import FileLine, FilePosition, FollowedFile, PositionFile
-from seglog.cli.wire.formats import check_format, parse, unescape
+from seglog.cli.wire.formats import FORMATS, check_format, parse, unescape
 from seglog.cli.wire.input_lines import LineReader, OutgoingRecord
-from seglog.cli.wire.sender import PARTITIONERS, Sender, producer_settings
+from seglog.cli.wire.sender import ACKS, CODECS, PARTITIONERS, Sender, producer_settings
 from seglog.core.clock import SystemClock
 
 _SAVE_EVERY: Final = 1.0
@@ -26,7 +26,7 @@ _LOOK_EVERY: Final = 0.25
 _READ_BYTES: Final = 1 << 16
 """Seconds between two checks for more lines."""
 
-_Format = Annotated[str, typer.Option(metavar="FORMAT", help="text, json, hex or base64.")]
+_Format = Annotated[str, typer.Option(metavar="|".join(FORMATS), help="How these bytes are written in a line.")]
 
 
 class SourceOptions(NamedTuple):
@@ -115,12 +115,14 @@ class SendOptions(NamedTuple):
     partitioner: Annotated[
         str,
         typer.Option(
-            metavar="NAME",
+            metavar="|".join(PARTITIONERS),
             help="murmur2 (Java's), crc32 (librdkafka's) and fnv1a hash the key; records without a key stick to a "
             "partition per batch, as all do with sticky; round-robin; random.",
         ),
     ] = "murmur2"
-    acks: Annotated[str, typer.Option("--acks", "-a", metavar="N", help="all (-1), 1 or 0.")] = "all"
+    acks: Annotated[
+        str, typer.Option("--acks", "-a", metavar="|".join(ACKS), help="Replicas that acknowledge; -1 is all.")
+    ] = "all"
     idempotent: Annotated[
         bool | None,
         typer.Option(
@@ -131,7 +133,7 @@ class SendOptions(NamedTuple):
         int | None, typer.Option(metavar="N", min=0, help="Retries of a request.", show_default="for five minutes")
     ] = None
     codec: Annotated[
-        str, typer.Option("--codec", "--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+        str, typer.Option("--codec", "--compression", "-z", metavar="|".join(CODECS), help="Compression of batches.")
     ] = "none"
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 1_000_000
     linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait MS for a batch to fill.")] = 5

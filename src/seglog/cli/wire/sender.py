@@ -15,6 +15,7 @@ from seglog.core.errors import RequestFailedError
 from seglog.core.types import Buffer
 from seglog.records.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
 
+ACKS: Final = ("all", "1", "0")
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _WAIT: Final = 0.2
@@ -75,7 +76,7 @@ def producer_settings(
     Raises `OptionError` for unknown values and for options that exclude each other.
     """
     if acks not in _ACKS:
-        check_choice("--acks", acks, ("all", "1", "0"))
+        check_choice("--acks", acks, ACKS)
     check_choice("--codec", codec, CODECS)
     if idempotent and _ACKS[acks] != -1:
         raise OptionError(f"--idempotent needs --acks all, not {acks}")
