@@ -1,5 +1,20 @@
+"""The entry of `seglog` and `python -m seglog`: Ctrl-C ends a command without a traceback, also while modules load."""
+
+from __future__ import annotations
+
 import sys
 
-from seglog.cli.main import main
+_INTERRUPTED = 130
 
-sys.exit(main())
+
+def main() -> int:
+    try:
+        from seglog.cli.main import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,40 @@ def test_each_command_has_help(run: Run) -> None:
         ran = run(command, "--help")
         assert ran.code == 0
         assert f"Usage: seglog {command}" in ran.text
-        assert "--json" in ran.text
+        assert "--json" in ran.text or command == "completion"
+
+
+def test_an_unknown_word_is_answered_with_the_nearest_one(run: Run) -> None:
+    for line, reason in (
+        ("prduce", "no such command: prduce; did you mean produce? (see seglog --help)"),
+        ("topics dele", "no such command: dele; did you mean delete? (see seglog topics --help)"),
+        ("topics zz", "no such command: zz (see seglog topics --help)"),
+        ("produce t --partitoner x", "no such option: --partitoner; did you mean --partitioner? (see seglog produce"),
+        ("produce t --value-formt=x", "no such option: --value-formt; did you mean --value-format? (see"),
+        ("consume t --boot x", "no such option: --boot; did you mean --bootstrap-server? (see seglog consume"),
+        ("spark table --catlog x", "no such option: --catlog; did you mean --catalog? (see seglog spark table"),
+        ("ls --jsno", "no such option: --jsno; did you mean --json? (see seglog ls"),
+        ("consume t --exit-at-ned", "no such option: --exit-at-ned; did you mean --exit-at-end? (see"),
+        ("consume t --nothing-like-it", "no such option: --nothing-like-it (see seglog consume --help)"),
+        ("consume t -q", "no such option: -q (see seglog consume --help)"),
+        ("--hlep", "no such option: --hlep; did you mean --help? (see seglog --help)"),
+    ):
+        ran = run(*line.split())
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, b"", 1)
+        assert ran.err.startswith(f"seglog: {reason}")
+
+
+def test_ctrl_c_while_modules_load_has_no_traceback() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "seglog", "ls"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.endswith("| typing\n") or " typer._click" in line:
+                break  # and typer itself is still to be loaded
+        process.send_signal(signal.SIGINT)
+        errors = process.stderr.read()
+        assert process.wait(60) == 130
+    assert all(line.startswith("import time:") for line in errors.splitlines())
 
 
 def test_version(run: Run) -> None:

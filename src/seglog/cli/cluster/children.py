@@ -53,10 +53,10 @@ class ChildBroker:
         assert self.process.stdout is not None
         reading = asyncio.ensure_future(self.process.stdout.readline())
         try:
-            for _ in range(round(_START_SECONDS / _QUIET_SECONDS)):
+            for turn in range(1, round(_START_SECONDS / _QUIET_SECONDS) + 1):
                 if (await asyncio.wait({reading}, timeout=_QUIET_SECONDS))[0]:
                     break
-                warn(f"broker {self.node_id} is starting")
+                warn(f"waiting for broker {self.node_id}, which has been starting for {turn * _QUIET_SECONDS:.0f} s")
             else:
                 raise ChildError(f"broker {self.node_id} was not ready within {_START_SECONDS:.0f} s")
             line = await reading
