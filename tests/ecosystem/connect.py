@@ -27,10 +27,12 @@ JVM: Final = (
 
 
 class ConnectWorker(JavaServer):
-    """``with ConnectWorker(place, path) as worker``: killed and started again on the same port."""
+    """``with ConnectWorker(place, path) as worker``: killed and started again on the same port. ``product`` is a pom
+    with Connect and connectors."""
 
-    def __init__(self, place: Place, path: Path) -> None:
+    def __init__(self, place: Place, path: Path, product: str = "connect") -> None:
         self._path = path
+        self._jars = jars(product)
         self._url = f"http://127.0.0.1:{free_port()}"
         converter = "org.apache.kafka.connect.storage.StringConverter"
         self._settings = {
@@ -51,7 +53,7 @@ class ConnectWorker(JavaServer):
             "heartbeat.interval.ms": "1000",
             "listeners": self._url,
             "plugin.discovery": "service_load",
-            "plugin.path": str(jars("connect")),
+            "plugin.path": str(self._jars),
             "consumer.isolation.level": "read_committed",
         }
 
@@ -59,7 +61,7 @@ class ConnectWorker(JavaServer):
         self.check_stopped()
         self._process = JavaProcess(
             main="org.apache.kafka.connect.cli.ConnectDistributed",
-            class_path=f"{jars('connect')}/*",
+            class_path=f"{self._jars}/*",
             arguments=[str(write_properties(self._path / "connect.properties", self._settings))],
             log_file=self._path / "connect.log",
             jvm_options=JVM,
