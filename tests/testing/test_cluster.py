@@ -91,3 +91,27 @@ def test_brokers_may_be_threads() -> None:
     assert not any(path.exists() for path in paths)
     with pytest.raises(BrokerError, match="a cluster of 0"):
         Cluster(brokers=0)
+
+
+@pytest.mark.parametrize("process", [True, False], ids=["processes", "threads"])
+def test_an_orderly_close_warns_of_nothing(
+    process: bool, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even while a client, a group and an open transaction are still there."""
+    settings = {"broker.session.timeout.ms": 60_000}  # a slow disk is no part of this
+    with Cluster({"t": 3}, settings=settings, process=process) as cluster:
+        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0}
+        producer = Producer(config | {"transactional.id": "left-open"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce("t", b"tea", partition=partition)
+        assert producer.flush(60) == 0
+        consumer = Consumer(config | {"group.id": "left-there", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        capfd.readouterr()
+        caplog.clear()
+    assert capfd.readouterr().err == ""
+    assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == []

@@ -60,6 +60,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._lost: str | None = None
+        self.is_ended_by_peer = False
+        """The other broker has ended it, as one does that stops, and has not sent anything wrong."""
         self._questions: deque[_PendingRequest] = deque()
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -163,6 +165,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.is_ended_by_peer = self._lost is None
         self._end_with(f"{self.peer} has ended the connection" + (f": {exc}" if exc is not None else ""))
 
     def get_buffer(self, sizehint: int) -> memoryview:

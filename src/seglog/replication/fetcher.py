@@ -45,6 +45,9 @@ _logger: Final = logging.getLogger("seglog.replication")
 OFFSET_OUT_OF_RANGE: Final = 1
 _FIRST_BACKOFF_MS: Final = 50
 _LOGGED_FAILURE: Final = 6
+_LOGGED_SECONDS: Final = 2.0
+"""A connection that the leader has ended is logged after so long without an answer. A leader that stops hands its
+partitions over, and a follower may learn that a moment after the connection has ended."""
 _FIRST_WAIT_MS: Final = 20
 """A leader may learn a moment after its followers that it leads. A follower that asks too early must not lose a second
 by that."""
@@ -166,7 +169,9 @@ class Fetcher:
         self._answer_due = 0.0
         self._followed_at = -1e9
         self._hung_up = False
-        self._is_failing = False
+        self._failures = 0
+        self._is_logged = False
+        self._answered_at = self._now()
 
     def __len__(self) -> int:
         """The number of followed partitions."""
@@ -215,20 +220,22 @@ class Fetcher:
 
     async def run(self) -> None:
         """Fetch until cancelled. Only an unexpected error ends it."""
-        failures = 0
         try:
             while True:
                 await self._until_needed()
+                if not self._failures:
+                    self._answered_at = self._now()
                 try:
                     await self._fetch_from(await self._connect())
                 except (SeglogError, OSError) as error:
                     if self._hung_up:
                         self._hung_up = False
                         continue
-                    failures = failures + 1 if self._is_failing else 0
+                    most_ms = self._config.replica_fetch_backoff_ms
+                    milliseconds = _backoff_ms(_FIRST_BACKOFF_MS, self._failures, most_ms)
                     self._note(error)
                     self._something.clear()
-                    await self._pause(_backoff_ms(_FIRST_BACKOFF_MS, failures, self._config.replica_fetch_backoff_ms))
+                    await self._pause(milliseconds)
                 finally:
                     self._hang_up_now()
         finally:
@@ -242,14 +249,18 @@ class Fetcher:
         self._session.restart()
 
     def _note(self, error: Exception) -> None:
-        if not self._is_failing:
-            self._is_failing = True
+        self._failures += 1
+        link = self._link
+        may_stop = isinstance(error, ConnectionError) if link is None else link.is_ended_by_peer
+        if not self._is_logged and (not may_stop or self._now() - self._answered_at >= _LOGGED_SECONDS):
+            self._is_logged = True
             why = str(error) or type(error).__name__  # TimeoutError has no text
             _logger.warning("fetching from broker %d fails, and is retried: %s", self.leader.node_id, why)
 
     def _note_success(self) -> None:
-        if self._is_failing:
-            self._is_failing = False
+        self._failures, self._answered_at = 0, self._now()
+        if self._is_logged:
+            self._is_logged = False
             _logger.info("fetching from broker %d works again", self.leader.node_id)
 
     async def _pause(self, milliseconds: float) -> None:
