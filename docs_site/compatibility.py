@@ -30,13 +30,17 @@ _PLACES: Final = {"one": "one broker", "three": "three brokers", "kafka": "Kafka
 
 
 def compatibility(root: Path) -> str:
-    """APIs by version, KIPs, clients and products."""
+    """Products, clients, APIs by version, and KIPs: a reader looks first for the program that is to use seglog."""
     lines = [
         "# Compatibility",
         "",
         "`python -m docs_site --write` writes this page from `protocol/apis.py`, `docs_site/kips.toml`, and the",
         "results of tests with third-party clients (`docs_site/clients.json`) and products",
-        "(`docs_site/ecosystem.json`). The peer is Kafka 4.4.",
+        "(`docs_site/ecosystem.json`). The peer is Kafka 4.4.0.",
+        "",
+        *_products(root),
+        "",
+        *_clients(root),
         "",
         "## APIs",
         "",
@@ -54,7 +58,6 @@ def compatibility(root: Path) -> str:
     for kip in tomllib.loads((root / "docs_site" / "kips.toml").read_text())["kip"]:
         shown = ", ".join(f"`{name}`" for name in kip.get("tests", ()))
         lines.append(f"| KIP-{kip['number']} | {kip['title']} | {kip['state']} | {shown} |")
-    lines += ["", *_clients(root), "", *_products(root)]
     return "\n".join(lines) + "\n"
 
 
@@ -104,7 +107,7 @@ def _products(root: Path) -> Iterator[str]:
     rows: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for one in json.loads((root / "docs_site" / "ecosystem.json").read_text()):
         rows[one["product"], one["version"], one["job"]].append(one)
-    for (product, version, job), results in rows.items():
+    for (product, version, job), results in sorted(rows.items(), key=lambda row: row[0][0].lower()):
         expected = max(one["expected"] for one in results)
         counted = {one["place"]: "failed" if one["counted"] is None else f"{one['counted']:,}" for one in results}
         cells = " | ".join(counted.get(place, "-") for place in _PLACES)
