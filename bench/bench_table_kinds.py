@@ -4,10 +4,13 @@ Each kind is a log of its own, and a table of it. All columns go to the noop sin
 
     python -m bench table_kinds
     SEGLOG_BENCH_MB=64 python -m bench table_kinds
+    SEGLOG_BENCH_MB=2400 SEGLOG_BENCH_RECORDS=20_000_000 SEGLOG_BENCH_KINDS="constant 100,100 different 100" \
+        python -m bench table_kinds
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from bench.connector import CORES, noop
 from bench.segments import megabytes, rounds, write_log
-from bench.sides import turn_about
+from bench.sides import tree_cpu, turn_about
 from seglog.spark import get_spark, table
 from seglog.table.building import update_table
 
@@ -29,39 +32,38 @@ _ROWS: Final = 1 << 13
 _TIME: Final = 1_790_000_000_000
 _OVERHEAD: Final = 20
 """Bytes of a record beside its value, about."""
-_MOST_RECORDS: Final = 4_000_000
+_MOST_RECORDS: Final = int(os.environ.get("SEGLOG_BENCH_RECORDS", "4_000_000"))
+_SIZES: Final = (10, 100, 1000, 10_000)
 
 
 class Kind(NamedTuple):
-    """Values of so many bytes; ``different`` of them, 0 if all are."""
+    """Values of so many bytes: ``pool`` of them, which repeat, or None if all are different."""
 
     name: str
     value_bytes: int
-    different: int
+    pool: int | None
 
     @property
     def records(self) -> int:
         return min((megabytes() << 20) // (self.value_bytes + _OVERHEAD), _MOST_RECORDS) // CORES * CORES
 
 
-_KINDS: Final = (
-    Kind("null", 0, 1),
-    Kind("constant", 10, 1),
-    Kind("constant", 100, 1),
-    Kind("100 different", 100, 100),
-    Kind("20,000 different", 100, 20_000),
-    Kind("random", 10, 0),
-    Kind("random", 100, 0),
-    Kind("random", 1000, 0),
-    Kind("random", 10_000, 0),
-    Kind("100 different", 10_000, 100),
-)
+def _kinds() -> Iterator[Kind]:
+    yield Kind("null", 0, 1)
+    for size in _SIZES:
+        yield Kind("constant", size, 1)
+        yield Kind("100 different", size, 100)
+        yield Kind("a third different", size, max(Kind("", size, 1).records // 3, 1))
+        yield Kind("random", size, None)
 
 
 def main() -> None:
     spark = get_spark(master=f"local[{CORES}]")
+    chosen = os.environ.get("SEGLOG_BENCH_KINDS")
     try:
-        for kind in _KINDS:
+        for kind in _kinds():
+            if chosen is not None and f"{kind.name} {kind.value_bytes}" not in chosen.split(","):
+                continue
             with TemporaryDirectory(prefix="seglog-bench-") as root:
                 _compare(spark, Path(root), kind)
     finally:
@@ -77,11 +79,12 @@ def _compare(spark: SparkSession, root: Path, kind: Kind) -> None:
     def of_table() -> None:
         noop(table(spark, root / "w" / "t"))
 
-    found = turn_about(of_table, lambda: noop(reader.load()), rounds())
+    found = turn_about(of_table, lambda: noop(reader.load()), rounds(), cpu=tree_cpu)
     rate, other = (kind.records / one.wall / 1e6 for one in (found.first, found.second))
     print(
         f"  {kind.name:17} {kind.value_bytes:6} B: {kind.records:9,} records, table {rate:5.2f} M rows/s, source "
-        f"{other:5.2f}, {1 / found.wall_ratio:4.2f} times as fast; {done.bytes / kind.records:.2f} B a record",
+        f"{other:5.2f}, {1 / found.wall_ratio:4.2f} times as fast, {found.cpu_ratio:4.2f} of its CPU; "
+        f"{done.bytes / kind.records:.2f} B a record",
         flush=True,
     )
 
@@ -97,11 +100,11 @@ def _columns(kind: Kind, partition: int) -> Iterator[pa.RecordBatch]:
 def _values(kind: Kind, noise: np.random.Generator) -> Callable[[int], pa.Array]:
     if not kind.value_bytes:
         return lambda rows: pa.nulls(rows, pa.binary())
-    if not kind.different:
+    if kind.pool is None:
         return lambda rows: pa.array([noise.bytes(kind.value_bytes) for _ in range(rows)], pa.binary())
     letters = random.Random(1)
-    pool = pa.array([letters.randbytes(kind.value_bytes) for _ in range(kind.different)], pa.binary())
-    return lambda rows: pool.take(pa.array(noise.integers(0, kind.different, rows)))
+    pool = pa.array([letters.randbytes(kind.value_bytes) for _ in range(kind.pool)], pa.binary())
+    return lambda rows: pool.take(pa.array(noise.integers(0, len(pool), rows)))
 
 
 if __name__ == "__main__":
