@@ -24,8 +24,8 @@ from bench.kafka import BROKER, QUIET
 from bench.segments import rounds
 from bench.sides import Cost, in_turn, measure, tree_cpu
 from pyspark_seglog import DefaultSource
+from seglog.client.kept_connections import close_all
 from seglog.spark import get_spark
-from seglog.spark.runtime.broker_connections import close_all
 from tests.broker.python_clients import NewTopic
 from tests.kafka.connector import connector_config
 from tests.kafka.node import KafkaNode

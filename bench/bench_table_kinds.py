@@ -4,7 +4,7 @@ Each kind is a log of its own, and a table of it. All columns go to the noop sin
 
     python -m bench table_kinds
     SEGLOG_BENCH_MB=64 python -m bench table_kinds
-    SEGLOG_BENCH_MB=2400 SEGLOG_BENCH_RECORDS=20_000_000 SEGLOG_BENCH_KINDS="constant 100,100 different 100" \
+    SEGLOG_BENCH_MB=2400 SEGLOG_BENCH_RECORDS=20_000_000 SEGLOG_BENCH_KINDS="constant 100;100 different 100" \
         python -m bench table_kinds
 """
 
@@ -53,6 +53,8 @@ def _kinds() -> Iterator[Kind]:
     for size in _SIZES:
         yield Kind("constant", size, 1)
         yield Kind("100 different", size, 100)
+        if size <= 100:
+            yield Kind("20,000 different", size, 20_000)
         yield Kind("a third different", size, max(Kind("", size, 1).records // 3, 1))
         yield Kind("random", size, None)
 
@@ -62,7 +64,7 @@ def main() -> None:
     chosen = os.environ.get("SEGLOG_BENCH_KINDS")
     try:
         for kind in _kinds():
-            if chosen is not None and f"{kind.name} {kind.value_bytes}" not in chosen.split(","):
+            if chosen is not None and f"{kind.name} {kind.value_bytes}" not in chosen.split(";"):
                 continue
             with TemporaryDirectory(prefix="seglog-bench-") as root:
                 _compare(spark, Path(root), kind)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -38,27 +39,32 @@ def _batch(values: pa.Array) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize(
-    ("value", "has_dictionary"),
+    ("value", "rows", "has_dictionary"),
     [
-        (lambda _: b"same" * 25, True),
-        (lambda at: b"%0100d" % (at % 100), True),
-        (lambda at: b"%0100d" % (at % 100) if at % 3 else None, True),
-        (lambda at: b"%0100d" % at, False),
-        (lambda at: b"%0100d" % (at % (ROWS // 4)), False),
-        (lambda _: NOISE.randbytes(10), False),
-        (lambda at: b"%010000d" % (at % 80), False),  # a dictionary of 800 KB would be given up
-        (lambda _: None, False),
+        (lambda _: b"same" * 25, ROWS, True),
+        (lambda at: b"%0100d" % (at % 100), ROWS, True),
+        (lambda at: b"%0100d" % (at % 100) if at % 3 else None, ROWS, True),
+        (lambda at: b"%0100d" % (at % (ROWS // 10)), ROWS, True),  # each comes four times in a sample
+        (lambda at: b"%010000d" % (at % 200), 2000, True),  # a dictionary of 2 MB
+        (lambda at: b"%030000d" % (at % 200), 2000, False),  # one of 6 MB
+        (lambda at: b"%0100d" % at, ROWS, False),
+        (lambda at: b"%0100d" % (at % (ROWS // 4)), ROWS, False),
+        (lambda _: NOISE.randbytes(10), ROWS, False),
+        (lambda _: None, ROWS, False),
     ],
 )
 def test_values_that_repeat_have_a_dictionary(
-    tmp_path: Path, value: Callable[[int], bytes | None], has_dictionary: bool
+    tmp_path: Path, value: Callable[[int], bytes | None], rows: int, has_dictionary: bool
 ) -> None:
-    batch = _batch(pa.array([value(at) for at in range(ROWS)], pa.binary()))
+    batch = _batch(pa.array([value(at) for at in range(rows)], pa.binary()))
     written = write_records(OsFs(), str(tmp_path), [batch], FORM)
     assert written is not None
     footer = pq.read_metadata(written.path).row_group(0)
     columns = {name: footer.column(at) for at, name in enumerate(SCHEMA.names[:5])}
     assert ("RLE_DICTIONARY" in columns["value"].encodings) == has_dictionary
+    if has_dictionary:  # one that was given up is followed by the rest of the values
+        different = pc.sum(pc.binary_length(pc.unique(batch.column("value")))).as_py()
+        assert footer.total_byte_size < 1.1 * different + 4 * rows
     assert "DELTA_BINARY_PACKED" in columns["offset"].encodings
     assert (
         pq.read_table(written.path)

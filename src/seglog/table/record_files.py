@@ -6,10 +6,11 @@ and values that repeat have a dictionary, from which Spark's reader copies faste
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +34,14 @@ _BYTES: Final = ("key", "value")
 _SAMPLE: Final = 8192
 """Records of a file's first row group, by which it is decided whether keys and values repeat."""
 _REPETITION: Final = 8
-"""A dictionary pays if each of a sample's different values occurs so often. It gives up on values that turn out to be
-more, so a wrong decision costs time only."""
-_DICTIONARY_BYTES: Final = 512 << 10
-"""Different values of a sample beyond this would not fit into a dictionary of Parquet's, which ends at 1 MiB."""
+"""A dictionary pays if each of a row group's different values occurs so often. A dictionary is given up once it exceeds
+its limit, so a wrong estimate costs time only."""
+_USUAL_LIMIT: Final = 1 << 20
+"""Bytes of Parquet's dictionaries, by default: those of columns that are not sampled."""
+_LENGTH_BYTES: Final = 4
+"""The length before each value of a dictionary."""
+_DICTIONARY_BYTES: Final = 4 << 20
+"""The largest estimate of a dictionary's bytes. A reader holds a dictionary while it reads a row group."""
 
 FieldIds = Mapping[str, int]
 """Iceberg's number of each column, by its name."""
@@ -71,21 +76,47 @@ class WrittenFile(NamedTuple):
     size: int
 
 
-def repeated_bytes(rows: pa.Table) -> list[str]:
-    """Which of key and value are bytes that repeat, by a sample.
+def repeated_bytes(rows: pa.Table) -> dict[str, int]:
+    """Which of key and value are bytes that repeat, by a sample, and about how many bytes their dictionaries have.
 
     >>> repeated_bytes(pa.table({"key": [b"%d" % at for at in range(99)], "value": [b"a", b"b", None] * 33}))
-    ['value']
+    {'value': 10}
     """
     chosen = np.random.default_rng(0).integers(0, rows.num_rows, _SAMPLE)  # values may have a period, as strides do
     sample = rows.select(list(_BYTES)).take(pa.array(chosen if rows.num_rows > _SAMPLE else np.arange(rows.num_rows)))
-    return [name for name in _BYTES if pa.types.is_binary(rows.schema.field(name).type) and _repeats(sample, name)]
+    sizes = {
+        name: _dictionary_bytes(sample.column(name), rows.num_rows)
+        for name in _BYTES
+        if pa.types.is_binary(rows.schema.field(name).type)
+    }
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _repeats(sample: pa.Table, name: str) -> bool:
-    different = pc.unique(sample.column(name))
-    values = sample.num_rows - sample.column(name).null_count
-    return 0 < values >= len(different) * _REPETITION and different.nbytes <= _DICTIONARY_BYTES
+def _dictionary_bytes(sample: pa.ChunkedArray, rows: int) -> int | None:
+    """The estimated size of the dictionary of a row group with a column like ``sample``; None if it does not pay."""
+    different = pc.unique(pc.drop_null(sample))
+    drawn = len(sample) - sample.null_count
+    values = drawn * rows / len(sample)
+    estimate = float(len(different)) if len(sample) == rows else _different(len(different), drawn)
+    if not drawn or values < estimate * _REPETITION:
+        return None
+    size = int(estimate * (_LENGTH_BYTES + pc.sum(pc.binary_length(different)).as_py() / len(different)))
+    return size if size <= _DICTIONARY_BYTES else None
+
+
+def _different(found: int, drawn: int) -> float:
+    """How many different values there are, all about as often, if a sample of ``drawn`` has ``found`` of them.
+
+    >>> [round(_different(found, 8192)) for found in (1, 100, 6716)], _different(99, 99)
+    ([1, 100, 19915], inf)
+    """
+    if found == drawn:
+        return math.inf
+    low, high = float(found), float(drawn) * drawn
+    while high - low > 1e-3 * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if -middle * math.expm1(-drawn / middle) < found else (low, middle)
+    return high
 
 
 def write_records(
@@ -139,15 +170,20 @@ class _RecordFile:
     def _begin(self, rows: pa.Table) -> pq.ParquetWriter:
         """The writer, for row groups such as ``rows``, the first one."""
         filters = {name: {"ndv": rows.num_rows, "fpp": FALSE_POSITIVES} for name in self._form.bloom}
+        repeated = repeated_bytes(rows)
+        limit = max([_USUAL_LIMIT, *(2 * size for size in repeated.values())])
+        options: dict[str, Any] = {"dictionary_pagesize_limit": limit}
+        if filters:
+            options["bloom_filter_options"] = filters
         return pq.ParquetWriter(
             self._sink,
             self._form.schema,
             compression=COMPRESSION,
-            use_dictionary=[*self._form.dictionaries, *repeated_bytes(rows)],
+            use_dictionary=[*self._form.dictionaries, *repeated],
             column_encoding=_DIFFERENCES,
             write_page_index=True,
             store_schema=False,
-            **({"bloom_filter_options": filters} if filters else {}),
+            **options,
         )
 
     def finish(self) -> WrittenFile:
