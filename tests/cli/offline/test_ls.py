@@ -17,6 +17,7 @@ from tests import golden
 from tests.cli.logs import write_log
 from tests.cli.run import Run, printed_on, start_seglog
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
+from tests.spark import odd_times
 
 
 @pytest.fixture(scope="module", params=[CURRENT, OLD])
@@ -86,6 +87,16 @@ def test_the_table_is_plain_aligned_and_ends_with_totals(root: Path, run: Run) -
     assert max(map(len, short)) <= 80
     is_internal = [line.startswith(tuple(INTERNAL_TOPICS)) for line in partitions]
     assert is_internal == sorted(is_internal)
+
+
+@pytest.mark.parametrize("arguments", [(), ("-p",)])
+@pytest.mark.parametrize("time", [1_790_000_000_000_000, 2**63 - 1])
+def test_a_timestamp_that_is_not_milliseconds_is_shown_whole(
+    run: Run, tmp_path: Path, time: int, arguments: tuple[str, ...]
+) -> None:
+    ran = run("ls", odd_times.write_log(tmp_path, time), *arguments)
+    assert ran.code == 0
+    assert str(time) in ran.lines[1].split()
 
 
 def test_one_partition_by_any_path(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

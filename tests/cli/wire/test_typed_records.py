@@ -29,6 +29,7 @@ def broker() -> Iterator[Broker]:
         values = [frame + encode(SCHEMA, {"n": 5, "raw": b"hi"}), None, frame + encode(SCHEMA, {"n": 6, "raw": None})]
         broker.create_topic("f", records=[TopicRecord(value, key="k") for value in values])
         broker.create_topic("g", records=[b"plain"])
+        broker.create_topic("micros", records=[encode("long", 1_790_000_000_000_000)])
         yield broker
 
 
@@ -49,6 +50,14 @@ def test_a_value_that_is_not_avro_ends_with_its_place(run: Run, broker: Broker) 
     ran = run("consume", "g", "-b", broker.bootstrap, "-e", "--value-format", "avro", *option)
     assert ran.code == 2
     assert "topic g, partition 0, offset 0: the value cannot be decoded: " in ran.err
+
+
+def test_a_timestamp_beyond_the_calendar_is_shown(run: Run, broker: Broker) -> None:
+    schema = json.dumps({"type": "long", "logicalType": "timestamp-millis"})
+    options = ("--format-option", f"valueSchema={schema}", "--format-option", "valueFraming=plain")
+    ran = run("consume", "micros", "-b", broker.bootstrap, "-e", "--value-format", "avro", *options)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.lines == ['"+58692-11-03T14:13:20Z"']
 
 
 @pytest.mark.parametrize(

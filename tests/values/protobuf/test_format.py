@@ -177,12 +177,14 @@ def test_any_bytes_are_a_message_or_have_a_reason(raw: bytes) -> None:
         message_class().FromString(raw)
 
 
-def test_a_timestamp_beyond_64_bits_is_an_error_of_its_value() -> None:
-    message = message_class()()
-    message.at.seconds = 2**62
-    found = decode([b"", message.SerializeToString()])
-    assert list(found.reasons) == [1]
-    assert found.array[0].is_valid
+@pytest.mark.parametrize(("field", "kind"), [("at", "timestamp"), ("took", "duration")])
+def test_a_time_beyond_64_bits_is_an_error_of_its_value(field: str, kind: str) -> None:
+    for seconds, nanos in ((2**62, 0), (-(2**63), 0), (9_223_372_036_854, 775_808_000)):
+        message = message_class()()
+        getattr(message, field).seconds, getattr(message, field).nanos = seconds, nanos
+        found = decode([b"", message.SerializeToString()])
+        assert found.reasons == {1: f"the {kind} of {seconds} seconds is out of range: not seconds?"}
+        assert found.array[0].is_valid
 
 
 def test_versions_read_each_other() -> None:

@@ -23,7 +23,6 @@ _COLUMNS: Final = ("PARTITION", "SEGMENT", *_FACTS)
 _SUMMARY_COLUMNS: Final = ("PARTITION", "SEGS", "OFFSETS", "RECORDS", "SIZE", "LAST", "CODEC")
 """They fit 80 columns."""
 _NUMBERS: Final = ("SEGMENT", "SEGS", "OFFSETS", "NEXT", "RECORDS", "BATCHES", "SIZE")
-_DATE_LENGTH: Final = 10
 
 
 def ls(
@@ -108,7 +107,7 @@ def _summary(partition: PartitionSurvey) -> list[list[object]]:
             offsets,
             records,
             size,
-            str(last)[:_DATE_LENGTH],
+            str(last).partition("T")[0],
             f"{codec}+{len(others)}" if others else codec,
         ]
     ]

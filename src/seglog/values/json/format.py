@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -25,6 +25,7 @@ from seglog.values.casting import cast_column
 from seglog.values.json.ddl import parse_ddl
 from seglog.values.json.json_schema import parse_json_schema
 from seglog.values.json.shapes import AnyJson, Entries, Items, Object, Plain, Shape, arrow_type, shape_of
+from seglog.values.python_values import python_values, refuse_far
 from seglog.values.schemas import Decode, DecodedColumn, SchemaError, SchemaText
 
 Convert = Callable[[Any], Any]
@@ -105,19 +106,22 @@ class JsonFormat:
             return convert(_exact_loads(raw))
 
     def encode(self, column: pa.Array) -> pa.Array:
-        return _write(cast_column(column, self._type), _writing(self._type, self._shape))
+        """`InvalidRecordError` for a row with a date or a timestamp that `decoder` could not read."""
+        cast = cast_column(column, self._type)
+        return _write(python_values(cast, refuse_far), _writing(self._type, self._shape))
 
 
 def write_json(column: pa.Array) -> pa.Array:
-    """A column of any type as texts. Fields that are null are left out, as Spark's ``to_json`` does."""
-    return _write(column, _writing(column.type, None))
+    """A column of any type as texts. Fields that are null are left out, and years beyond 9999 have a sign, as Spark's
+    ``to_json`` does."""
+    return _write(python_values(column, str), _writing(column.type, None))
 
 
-def _write(column: pa.Array, convert: Convert | None) -> pa.Array:
+def _write(values: Sequence[Any], convert: Convert | None) -> pa.Array:
     orjson = require("orjson", "formats", purpose="writing JSON")
     option = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
     out: list[bytes | None] = []
-    for row, value in enumerate(column.to_pylist()):
+    for row, value in enumerate(values):
         try:
             done = convert(value) if convert is not None and value is not None else value
             out.append(None if value is None else orjson.dumps(done, option=option))

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from seglog.core.errors import InvalidRecordError
 from seglog.core.extras import require
+from seglog.core.types import MAX_INT64
 from seglog.records.column_encoding import ByteColumn
 from seglog.values.casting import cast_column
 from seglog.values.protobuf.compiler import compile_schema
@@ -32,10 +33,12 @@ from seglog.values.protobuf.layout import (
     Value,
     message_layout,
 )
+from seglog.values.python_values import python_values, refuse_far
 from seglog.values.schemas import Decode, DecodedColumn, SchemaError, SchemaText
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO: Final = timedelta(microseconds=1)
+_MIN_INT64: Final = -MAX_INT64 - 1
 _ERRORS: Final = (ValueError, TypeError, OverflowError)
 """Raised by Arrow for a value that does not fit; its errors are of these classes."""
 
@@ -99,7 +102,7 @@ class ProtobufFormat:
 
     def encode(self, column: pa.Array) -> pa.Array:
         out: list[bytes | None] = []
-        for row, value in enumerate(cast_column(column, self.type).to_pylist()):
+        for row, value in enumerate(python_values(cast_column(column, self.type), refuse_far)):
             if value is None:
                 out.append(None)
                 continue
@@ -161,8 +164,16 @@ def _values(value: Value, items: list[Any]) -> pa.Array:
     elif value.kind == WRAPPER:
         items = [None if one is None else one.value for one in items]
     elif value.kind in (TIMESTAMP, DURATION):
-        items = [None if one is None else one.seconds * 1_000_000 + one.nanos // 1000 for one in items]
+        items = [None if one is None else _micros(value.kind, one) for one in items]
     return pa.array(items, value.type)
+
+
+def _micros(kind: str, message: Any) -> int:
+    """A timestamp or a duration in the 64 bits of Arrow's."""
+    found: int = message.seconds * 1_000_000 + message.nanos // 1000
+    if not _MIN_INT64 <= found <= MAX_INT64:
+        raise ValueError(f"the {kind} of {message.seconds} seconds is out of range: not seconds?")
+    return found
 
 
 # Writing
