@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from seglog.core.errors import InvalidConfigError
@@ -175,12 +176,18 @@ class LogConfig:
         Raises `InvalidConfigError` for an unknown key, a value out of its range, and a key without effect here (tiered
         storage, replication throttles) unless it has its default.
         """
-        return cls().with_overrides(mapping)
+        return _defaults().with_overrides(mapping)
 
     def with_overrides(self, mapping: Mapping[str, object]) -> LogConfig:
         """This configuration with other values for some keys, which join its `overrides`."""
         if not mapping:
             return self
+        texts = [(name, value) for name, value in mapping.items() if isinstance(value, str)]
+        if len(texts) < len(mapping):
+            return self._overridden(mapping)
+        return _overridden(self, tuple(self._given.items()), tuple(texts))
+
+    def _overridden(self, mapping: Mapping[str, object]) -> LogConfig:
         values = {}
         given = dict(self._given)
         for name, value in mapping.items():
@@ -214,6 +221,20 @@ class LogConfig:
     @property
     def delete(self) -> bool:
         return DELETE in self.cleanup_policy
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> LogConfig:
+    return LogConfig()
+
+
+@lru_cache(maxsize=256)
+def _overridden(
+    config: LogConfig, _given: tuple[tuple[str, str], ...], mapping: tuple[tuple[str, str], ...]
+) -> LogConfig:
+    """Most topics of a directory have one of a few configurations. ``_given`` are the overrides of ``config``, which
+    equality ignores."""
+    return config._overridden(dict(mapping))
 
 
 INTERNAL_SEGMENT_BYTES: Final = Setting(

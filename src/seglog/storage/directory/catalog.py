@@ -54,7 +54,7 @@ from seglog.storage.formats.paths import PARTITION_METADATA
 from seglog.storage.formats.topics_file import MAX_PARTITIONS, TopicEntry, TopicsFile
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import LoadResult, LogCheckpoint, RecoveryReport, load_log
+from seglog.storage.log.recovery import LoadResult, LogCheckpoint, RecoveryReport, load_log, make_log
 
 _logger: Final = logging.getLogger("seglog")
 _KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -302,10 +302,16 @@ class Catalog:
     def _make(self, made: Sequence[TopicPartition]) -> None:
         self._make_directories(made)
         for partition in made:
-            topic_id = self.entries[partition.topic].topic_id
-            self.add(
-                partition, PartitionLoaded(topic_id, self._load(partition, LogCheckpoint(clean=True), is_new=True))
+            made_log = make_log(
+                ground=self.ground,
+                path=self.path_of(partition),
+                topic_partition=partition,
+                config=self.config_of(partition.topic),
+                health=self.health,
+                background=self.worker,
+                hw_follows_end=self.hw_follows_end,
             )
+            self.add(partition, PartitionLoaded(self.entries[partition.topic].topic_id, made_log))
 
     def _unmake(self, partitions: Sequence[TopicPartition]) -> None:
         """Remove the directories of new partitions that a full disk left incomplete."""
@@ -637,8 +643,6 @@ class Catalog:
         partition: TopicPartition,
         known: LogCheckpoint,
         progress: Callable[[int, int], None] | None = None,
-        *,
-        is_new: bool = False,
     ) -> LoadResult:
         entry, config = self.entries.get(partition.topic), self.config_of(partition.topic)
         return load_log(
@@ -653,7 +657,6 @@ class Catalog:
             has_gaps=entry is None or config.compact,
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
             progress=progress,
-            is_new=is_new,
         )
 
     def refuse(self, partition: TopicPartition, reason: SeglogError) -> None:

@@ -126,17 +126,26 @@ class _SegmentIndex(ABC):
 
     __slots__ = ("_file", "_key", "base_offset", "count", "max_bytes", "max_count")
 
-    def __init__(self, fs: Fs, path: str, base_offset: int, max_bytes: int, *, active: bool) -> None:
+    def __init__(
+        self, fs: Fs, path: str, base_offset: int, max_bytes: int, *, active: bool, is_new: bool = False
+    ) -> None:
+        """``is_new``: there is no such file. It is made with room for an active segment."""
         entry = self.ENTRY.size
         self.base_offset = base_offset
         self.max_bytes = max_bytes // entry * entry
         self._key = next(_keys)
-        file_size, self.count, last = self._look_at(fs, path)
-        self._file = DerivedFile(fs, path, file_size, self.count * entry, write_at=_WRITTEN_AT * entry)
+        file_size, self.count, last = (self._make(fs, path), 0, b"") if is_new else self._look_at(fs, path)
+        self._file = DerivedFile(fs, path, file_size, self.count * entry, write_at=_WRITTEN_AT * entry, is_new=is_new)
         self._set_last(last)
         self.max_count = file_size // entry
         if active:
             self.make_room()
+
+    def _make(self, fs: Fs, path: str) -> int:
+        """Make the file, and return its size."""
+        with closing(fs.open(path, create=True)) as file:
+            file.truncate(self.max_bytes)
+        return self.max_bytes
 
     def _look_at(self, fs: Fs, path: str) -> tuple[int, int, bytes]:
         """The file's size, how many entries it has before the zeros at its end, and the last of them."""

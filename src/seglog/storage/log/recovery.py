@@ -109,11 +109,8 @@ def load_log(
     has_gaps: bool = True,
     producer_id_expiration_ms: int = 86_400_000,
     progress: Callable[[int, int], None] | None = None,
-    is_new: bool = False,
 ) -> LoadResult:
     """Open the partition at ``path`` and make it whole.
-
-    ``is_new``: the caller has just made the directory, so it is not searched for what an earlier process left.
 
     ``has_gaps``: compaction may have left some. Without, a segment that does not begin where the one before it ends is
     cut like a bad batch: a power cut can take the end of a segment at a batch's boundary and leave the next segment.
@@ -123,8 +120,8 @@ def load_log(
     symbolic link), OSError.
     """
     fs = ground.fs
-    manifest, unreadable = (Manifest(fs, path), []) if is_new else _open_manifest(fs, path, known)
-    leftovers = Leftovers() if is_new else clear_leftovers(fs, path)
+    manifest, unreadable = _open_manifest(fs, path, known)
+    leftovers = clear_leftovers(fs, path)
     loader = _Loader(
         ground,
         path,
@@ -159,6 +156,52 @@ def load_log(
             log.flush()
     loader.expire(log.producers)
     return LoadResult(log, loader.report(log, leftovers))
+
+
+def make_log(
+    *,
+    ground: Ground,
+    path: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    health: DirHealth,
+    background: Background | None = None,
+    hw_follows_end: bool = True,
+) -> LoadResult:
+    """Make an empty log in the directory ``path``, which the caller has just made. As `load_log` of an empty directory,
+    but it searches for nothing and reads nothing: a request may create thousands of partitions."""
+    fs, now_ms = ground.fs, ground.clock.now_ms()
+    segment_config = SegmentConfig(config.segment_index_bytes, config.index_interval_bytes)
+    segment = Segment(fs, path, 0, segment_config, now_ms=now_ms, active=True, is_new=True)
+    if config.preallocate:
+        segment.preallocate(config.segment_bytes)
+    epochs, manifest = LeaderEpochs(), Manifest(fs, path)
+    loaded = LoadedLog([segment], producer_snapshots.starting_at(0), epochs, 0, 0, 0, 0, manifest)
+    log = Log(
+        ground=ground,
+        path=path,
+        topic_partition=topic_partition,
+        config=config,
+        loaded=loaded,
+        health=health,
+        background=background,
+        hw_follows_end=hw_follows_end,
+    )
+    report = RecoveryReport(
+        topic_partition=topic_partition,
+        clean=True,
+        scanned=(),
+        bytes_scanned=0,
+        rebuilt={},
+        cut=None,
+        emptied=None,
+        leftovers=Leftovers(),
+        split=(),
+        unreadable=(),
+        log_start_offset=0,
+        log_end_offset=0,
+    )
+    return LoadResult(log, report)
 
 
 def _open_manifest(fs: Fs, path: str, known: LogCheckpoint) -> tuple[Manifest, list[str]]:

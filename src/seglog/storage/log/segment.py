@@ -106,8 +106,10 @@ class Segment:
         now_ms: int,
         active: bool,
         suffix: str = "",
+        is_new: bool = False,
     ) -> None:
-        """Open or create the segment; an ``active`` one keeps its log file open, and its indexes have room to grow."""
+        """Open or create the segment; an ``active`` one keeps its log file open, and its indexes have room to grow.
+        ``is_new``: the directory is new and has none of the segment's files, so it is not searched for them."""
         # Until a segment has its place in a log, one thread has it.
         self._fs = fs
         self.directory = directory  # guarded by the log's lock
@@ -120,14 +122,15 @@ class Segment:
         self._preallocated = 0  # guarded by the log's lock
         if active or not fs.exists(self.paths.log):
             self.log: File = fs.open(self.paths.log, create=True)  # guarded by the log's lock
-            self.size = self.log.size()  # guarded by the log's lock
+            self.size = 0 if is_new else self.log.size()  # guarded by the log's lock
         else:
             self.log = SealedFile(fs, self.paths.log)
             self.size = fs.stat(self.paths.log).size
         self._chain: int | None = None if self.size else 0  # guarded by the log's lock
-        self.offset_index = OffsetIndex(fs, self.paths.offset_index, base_offset, config.index_bytes, active=active)
-        self.time_index = TimeIndex(fs, self.paths.timeindex, base_offset, config.index_bytes, active=active)
-        self.txn_index = TxnIndex(fs, self.paths.txnindex, base_offset)
+        room = config.index_bytes
+        self.offset_index = OffsetIndex(fs, self.paths.offset_index, base_offset, room, active=active, is_new=is_new)
+        self.time_index = TimeIndex(fs, self.paths.timeindex, base_offset, room, active=active, is_new=is_new)
+        self.txn_index = TxnIndex(fs, self.paths.txnindex, base_offset, is_new=is_new)
         self._indexes: tuple[SegmentIndex, ...] = (self.offset_index, self.time_index, self.txn_index)
         """In the order of `SegmentPaths.derived`."""
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last  # guarded by the log's lock

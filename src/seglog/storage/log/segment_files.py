@@ -216,20 +216,24 @@ class DerivedFile:
         "_is_gone",
         "_pending",
         "_write_at",
+        "_zeros_to",
         "file_size",
         "lock",
         "path",
         "written",
     )
 
-    def __init__(self, fs: Fs, path: str, file_size: int, written: int, *, write_at: int) -> None:
-        """``file_size`` is the file's size now; its first ``written`` bytes are in use."""
+    def __init__(self, fs: Fs, path: str, file_size: int, written: int, *, write_at: int, is_new: bool = False) -> None:
+        """``file_size`` is the file's size now; its first ``written`` bytes are in use. ``is_new``: the caller has just
+        made the file, and what is not in use is zeros."""
         self._fs = fs
         self.path = path
         self.file_size = file_size
         self.written = written
         self._write_at = write_at
         self._pending = bytearray()
+        self._zeros_to = file_size if is_new else 0
+        """The end of the zeros after the bytes in use, as far as this process made them."""
         self._is_flushed = False  # who had the file before may have left it in the page cache
         self._has_new_name = False
         self._is_gone = False
@@ -288,13 +292,14 @@ class DerivedFile:
             else:
                 self._pending.clear()
                 self.written = size
+                self._zeros_to = 0
             self.set_size()
 
     def set_size(self, size: int = 0) -> None:
         """Let the file have ``size`` bytes, or as many as are in use if those are more; behind them there are zeros."""
         with self.lock:
             size = max(size, self.written)
-            if self.file_size == size == self.written or self._is_gone:
+            if self._is_gone or self.file_size == size == max(self.written, self._zeros_to):
                 return
             self._is_flushed = False
             with closing(self._fs.open(self.path)) as file:
@@ -302,7 +307,7 @@ class DerivedFile:
                     file.truncate(self.written)
                 if size > self.written:
                     file.truncate(size)
-            self.file_size = size
+            self.file_size = self._zeros_to = size
 
     def flush(self) -> None:
         """fsync it, and its name if it is new, unless nothing has changed since that was done."""

@@ -59,10 +59,11 @@ class TxnIndex:
 
     __slots__ = ("_file", "_fs", "base_offset", "entries")
 
-    def __init__(self, fs: Fs, path: str, base_offset: int) -> None:
+    def __init__(self, fs: Fs, path: str, base_offset: int, *, is_new: bool = False) -> None:
+        """``is_new``: there is no such file."""
         self._fs = fs
         self.base_offset = base_offset
-        data = fs.read(path) if fs.exists(path) else b""
+        data = fs.read(path) if not is_new and fs.exists(path) else b""
         self.entries = decode_aborted(data, path, base_offset=base_offset)
         self._file = DerivedFile(fs, path, len(data), len(data), write_at=1)
 
