@@ -20,7 +20,7 @@ _SECONDS = 120
 
 def kcat(bootstrap: str, *arguments: str, stdin: bytes = b"") -> str:
     """The output of kcat. Raises RuntimeError with kcat's own message if it fails."""
-    command, environment = _command()
+    command, environment = kcat_command()
     done = subprocess.run(
         [*command, "-b", bootstrap, *arguments],
         input=stdin,
@@ -34,7 +34,8 @@ def kcat(bootstrap: str, *arguments: str, stdin: bytes = b"") -> str:
     return done.stdout.decode()
 
 
-def _command() -> tuple[list[str], dict[str, str]]:
+def kcat_command() -> tuple[list[str], dict[str, str]]:
+    """The command and its environment."""
     installed = shutil.which("kcat")
     if installed is not None:
         return [installed], dict(os.environ)

@@ -18,7 +18,7 @@ from seglog.cli.wire.formats import (
     RecordFormats,
     check_format,
     compile_format,
-    record_object,
+    json_line,
     show,
     unescape,
 )
@@ -291,7 +291,8 @@ def _chosen(there: dict[str, list[int]], only: Sequence[int]) -> list[Place]:
 
 def _writer(formats: RecordFormats, format_string: str | None, key_separator: str | None, *, json: bool) -> Write:
     if json:
-        return lambda out, record: out.json(record_object(record, formats))
+        line = json_line(formats)
+        return lambda out, record: out.write(line(record))
     if format_string is not None:
         render = compile_format(format_string, formats)
         return lambda out, record: out.raw(render(record))

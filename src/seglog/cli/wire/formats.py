@@ -6,12 +6,16 @@ import json
 from base64 import b64decode, b64encode
 from binascii import Error as BinasciiError
 from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from seglog.cli.options import OptionError, check_choice
 from seglog.cli.output import json_bytes
 
 FORMATS: Final = ("text", "json", "hex", "base64")
+_dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted: Final[Callable[[str], str]] = encode_basestring
+"""A JSON string, as ``_dumps`` writes it."""
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -99,24 +103,47 @@ def _short(data: bytes) -> str:
     return repr(f"{text}…" if len(data) > 60 else text)
 
 
-def record_object(record: ConsumedRecord, formats: RecordFormats) -> dict[str, Any]:
-    """The fields of `seglog dump --records --json`; fields that a client does not receive are null."""
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestampType": record.timestamp_type,
-        "key": as_json(record.key, formats.key),
-        "value": as_json(record.value, formats.value),
-        "headers": [[name, as_json(value, formats.header)] for name, value in record.headers],
-        "isControl": False,
-        "isTransactional": None,
-        "producerId": None,
-        "producerEpoch": None,
-        "sequence": None,
-        "leaderEpoch": record.leader_epoch,
-    }
+def json_line(formats: RecordFormats) -> Callable[[ConsumedRecord], str]:
+    """The fields of `seglog dump --records --json` on a line; fields that a client does not receive are null. The line
+    is put together by hand: an object that `json.dumps` encodes costs three times as much.
+
+    >>> line = json_line(RecordFormats("text", "json", "hex", b""))
+    >>> line(ConsumedRecord("t", 0, 7, 5, 0, b"\xff", b'{"a": 1}', [("h", b"hi"), ("n", None)], None))[:110]
+    '{"topic":"t","partition":0,"offset":7,"timestamp":5,"timestampType":0,"key":{"base64":"/w=="},"value":{"a":1},'
+    """
+    key_of, value_of, header_of = _json_text(formats.key), _json_text(formats.value), _json_text(formats.header)
+    names: dict[str, str] = {}
+
+    def line(record: ConsumedRecord) -> str:
+        topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch = record
+        name = names.get(topic)
+        if name is None:
+            name = names[topic] = _quoted(topic)
+        shown = ",".join([f"[{_quoted(title)},{header_of(content)}]" for title, content in headers]) if headers else ""
+        return (
+            f'{{"topic":{name},"partition":{partition},"offset":{offset},"timestamp":{timestamp},'
+            f'"timestampType":{timestamp_type},"key":{key_of(key)},"value":{value_of(value)},"headers":[{shown}],'
+            '"isControl":false,"isTransactional":null,"producerId":null,"producerEpoch":null,"sequence":null,'
+            f'"leaderEpoch":{"null" if epoch is None else epoch}}}\n'
+        )
+
+    return line
+
+
+def _json_text(form: str) -> Callable[[bytes | None], str]:
+    """Bytes in a format as a field of a line. The JSON of a lone surrogate is an escape: it is no UTF-8."""
+
+    def of_text(data: bytes | None) -> str:
+        try:
+            return "null" if data is None else _quoted(data.decode())
+        except UnicodeDecodeError:
+            return _dumps(json_bytes(data))
+
+    def of_other(data: bytes | None) -> str:
+        text = _dumps(as_json(data, form))
+        return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+    return of_text if form == "text" else of_other
 
 
 def compile_format(text: str, formats: RecordFormats) -> Callable[[ConsumedRecord], bytes]:
