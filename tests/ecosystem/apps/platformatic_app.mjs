@@ -7,8 +7,10 @@ const { Consumer, Producer, stringDeserializers, stringSerializers } = await imp
   pathToFileURL(`${modules}/@platformatic/kafka/dist/index.js`)
 );
 const common = { clientId: "copier", bootstrapBrokers: bootstrap.split(","), retries: 30, retryDelay: 500 };
+// By default it claims producer id 0 and epoch 0, and is fenced when it starts again: -1 asks for what there is.
 const producer = new Producer({
   ...common, serializers: stringSerializers, transactionalId: "copier", idempotent: true, acks: -1,
+  producerId: -1n, producerEpoch: -1,
 });
 const consumer = new Consumer({
   ...common, groupId: "copiers", deserializers: stringDeserializers, sessionTimeout: 6000, heartbeatInterval: 1000,
