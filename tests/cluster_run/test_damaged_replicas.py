@@ -155,7 +155,7 @@ def test_damaged_replica_without_another_one_is_named(memory: Path) -> None:
         shown = {one["kind"]: one for one in status(cluster.bootstrap)["findings"]}
         assert f"broker 2 does not serve its replica of t-0: {path}" in shown["refused-replica"]["what"]
         assert f"seglog repair {path.parent}" in shown["refused-replica"]["advice"]
-        assert "let broker 2 serve its replica again (refused-replica)" in shown["no-leader"]["advice"]
+        assert "repair the replica on broker 2; refused-replica says how" in shown["no-leader"]["advice"]
         assert "wait for the controller" not in shown["no-leader"]["advice"]
 
         chosen = seglog("cluster", "choose-leader", "t", "0", "-b", cluster.bootstrap)

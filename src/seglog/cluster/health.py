@@ -141,7 +141,9 @@ def _no_leader(seen: ClusterStatus) -> Iterator[HealthFinding]:
         away = [node for node in nodes if node not in seen.brokers]
         if refusing and len(refusing) + len(away) == len(nodes):
             first = f"start {_brokers_named(away, 'or')}, or " if away else ""
-            advice = f"{first}let {_brokers_named(refusing, 'or')} serve its replica again (refused-replica). {_CHOOSE}"
+            advice = (
+                f"{first}repair the replica on {_brokers_named(refusing, 'or')}; refused-replica says how. {_CHOOSE}"
+            )
         elif not away:
             advice = f"{_brokers_named(nodes)} may lead and is registered: wait for the controller"
         else:
@@ -161,7 +163,7 @@ def _only_last_known(seen: ClusterStatus, places: tuple[Place, ...]) -> Iterator
         away = [node for node in nodes if node not in seen.brokers]
         if refusing:
             first = f"start {_brokers_named(away)}, and " if away else ""
-            advice = f"{first}let {_brokers_named(refusing)} serve its replica again (refused-replica). {_CHOOSE}"
+            advice = f"{first}repair the replica on {_brokers_named(refusing)}; refused-replica says how. {_CHOOSE}"
         elif not nodes:
             advice = f"no replica is known to have everything. {_CHOOSE}"
         elif away:

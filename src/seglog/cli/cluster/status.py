@@ -31,7 +31,7 @@ def status(
         typer.Option(
             "--store",
             metavar="ADDRESS",
-            help="Read the metadata store, also if no broker responds: sqlite:FILE or zookeeper://HOST:PORT/NAME.",
+            help="Read the metadata store, even if no broker responds: sqlite:FILE or zookeeper://HOST:PORT/NAME.",
             show_default=False,
         ),
     ] = None,

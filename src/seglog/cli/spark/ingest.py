@@ -63,7 +63,7 @@ class ReaderOptions(NamedTuple):
     bad_lines: Annotated[str, typer.Option(metavar="|".join(_BAD_LINES), help="Fail at a bad line, or skip it.")] = (
         "error"
     )
-    again: Annotated[bool, typer.Option("--again", help="Ingest files again that were ingested before.")] = False
+    again: Annotated[bool, typer.Option("--again", help="Also ingest files that were ingested before.")] = False
     take_unfinished: Annotated[
         bool, typer.Option("--take-unfinished", help="Read a last line without a line end too.")
     ] = False

@@ -25,7 +25,9 @@ _STEP_S = 0.2
 
 
 def table(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="A log directory, perhaps in use; or brokers: host:port.")],
+    log: Annotated[
+        str, typer.Argument(metavar="LOG", help="A log directory, which may be in use, or brokers: host:port.")
+    ],
     warehouse: Annotated[
         str, typer.Argument(metavar="WAREHOUSE", help="A directory for tables, new or not; or s3://bucket/prefix.")
     ],
@@ -43,13 +45,11 @@ def table(
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(
-            metavar="AGE", help="Let files go whose records are all older, as in 30d.", show_default="for ever"
-        ),
+        typer.Option(metavar="AGE", help="Drop files whose records are all older, as in 30d.", show_default="never"),
     ] = None,
     retain: Annotated[
         str | None,
-        typer.Option(metavar="log", help="Let files go whose records the log has deleted.", show_default="no"),
+        typer.Option(metavar="log", help="Drop files whose records the log has deleted.", show_default="no"),
     ] = None,
     value_format: Annotated[
         str | None,
@@ -65,7 +65,7 @@ def table(
     bloom: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help="Columns that have Bloom filters from now on, such as key.", show_default="as it is"
+            metavar="NAMES", help="Columns that get Bloom filters from now on, such as key.", show_default="unchanged"
         ),
     ] = None,
     partition_by: Annotated[
@@ -73,7 +73,7 @@ def table(
         typer.Option(metavar="day", help="Of a new table: files have records of one day each.", show_default="no"),
     ] = None,
     delta: Annotated[
-        bool, typer.Option("--delta", help="Make a Delta log over the same files; later runs keep it up.")
+        bool, typer.Option("--delta", help="Write a Delta log over the same files; later runs maintain it.")
     ] = False,
     catalog: Annotated[
         str | None,
@@ -101,13 +101,13 @@ def table(
         ),
     ] = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="With --latest: make the table anew from all of the log, in one commit.")
+        bool, typer.Option("--rebuild", help="With --latest: build the table again from the whole log, in one commit.")
     ] = False,
     delete_retention: Annotated[
         str | None,
         typer.Option(
             metavar="AGE",
-            help="With --latest: the topic's delete.retention.ms, as in 24h, for a log that does not tell it.",
+            help="With --latest: the topic's delete.retention.ms, as in 24h, if the log does not have it.",
             show_default="unknown",
         ),
     ] = None,
