@@ -42,7 +42,7 @@ STRICTER: Final = re.compile(
             r"not a zstd frame: not enough data",  # a frame cut off behind a whole one
             r"the zstd frame ends too early",
             r"the lz4 frame ends before its end mark",  # behind an empty block, which Java takes for the end
-            r"xerial header is not whole",
+            r"xerial header is incomplete",
             r"unknown header flags set",
         ]
     )

@@ -107,7 +107,7 @@ FRAMES = {
     "Produce before the served versions": framed(head(0, 2)),
     "a client id that is longer than the rest": framed(head(3, 1, b"\x00\x50")),
     "an array of 2^31 - 1": framed(head(3, 1) + b"\x7f\xff\xff\xff"),
-    "bytes behind the end": framed(head(3, 1) + bytes(4) + b"xyz"),
+    "bytes after the end": framed(head(3, 1) + bytes(4) + b"xyz"),
     "a string that is null": framed(head(3, 1) + b"\0\0\0\1\xff\xff"),
     "tagged fields that are not known": framed(head(3, META, b"\xff\xff\1\x05\1x") + b"\1\0\0\0"),
     "20,000,000 tagged fields": framed(head(3, META, b"\xff\xff\x80\xda\xc4\x09") + b"\1\0\0\0"),

@@ -122,7 +122,7 @@ def test_bombs(name: str) -> None:
             compress(Codec.SNAPPY, b"x") + b"\x82SNAPPY\0" + bytes(8),
             "the version of a further xerial header",
         ),
-        (Codec.SNAPPY, compress(Codec.SNAPPY, b"x") + b"\x82SNAPPY\0" + bytes(7), "xerial header is not whole"),
+        (Codec.SNAPPY, compress(Codec.SNAPPY, b"x") + b"\x82SNAPPY\0" + bytes(7), "xerial header is incomplete"),
         # A block of a mebibyte in a frame of blocks of 64 KiB.
         (Codec.LZ4, bytes.fromhex("04224d18604082") + b"\0\0\x10\0" + bytes(MIB), "65536 are allowed"),
         (Codec.LZ4, bytes.fromhex("04224d18604082") + b"\xff\xff\xff\x7f", "65536 are allowed"),

@@ -133,7 +133,7 @@ def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRe
     if flexible:
         reader.skip_tags()
     if reader.left:
-        raise InvalidRequestError(f"{reader.left} bytes behind the end of a Produce request")
+        raise InvalidRequestError(f"{reader.left} bytes after the end of a Produce request")
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

@@ -173,7 +173,7 @@ def read_response(data: memoryview) -> FetchResponse:
         reader.skip_tags()
     reader.skip_tags()
     if reader.left:
-        raise InvalidRequestError(f"{reader.left} bytes behind the end")
+        raise InvalidRequestError(f"{reader.left} bytes after the end")
     return FetchResponse(error, session_id, found)
 
 

@@ -217,7 +217,7 @@ def _xerial_blocks(data: memoryview) -> list[tuple[int, int]]:
         if bytes(data[position : position + 4]) == _XERIAL_MAGIC[:4]:
             header = bytes(data[position : position + len(_XERIAL_HEADER)])
             if len(header) < len(_XERIAL_HEADER) or not header.startswith(_XERIAL_MAGIC):
-                raise CorruptRecordError("the xerial header is not whole", position=position)
+                raise CorruptRecordError("the xerial header is incomplete", position=position)
             if position and _INT32_BE.unpack_from(header, 8)[0] < 1:
                 raise CorruptRecordError("the version of a further xerial header is under 1", position=position)
             position += len(_XERIAL_HEADER)

@@ -217,7 +217,7 @@ def _zstd_frame(data: memoryview, position: int) -> _ZstdFrame:
     if left >= 8 and _UINT32_LE.unpack_from(data, position)[0] & ~0xF == 0x184D2A50:
         size = _UINT32_LE.unpack_from(data, position + 4)[0]
         if size > left - 8:
-            raise CorruptRecordError("a skippable zstd frame is not whole", position=position)
+            raise CorruptRecordError("a skippable zstd frame is incomplete", position=position)
         return _ZstdFrame(position + 8 + size, 0, 0, 0)
     try:
         header = zstandard.get_frame_parameters(data[position : position + 18])

@@ -41,7 +41,7 @@ class GroupFlushes:
                 except (LogDirOfflineError, LogClosedError):
                     return  # whatever failed or closed the log wakes the waiters
                 except LogDirFullError as error:  # there is no room for an index; the records count
-                    _logger.warning("%s is not flushed whole: %s", log.topic_partition, error)
+                    _logger.warning("%s is not flushed completely: %s", log.topic_partition, error)
                     partition.flushed()
                     await asyncio.sleep(_FULL_AGAIN_SECONDS)
                 else:

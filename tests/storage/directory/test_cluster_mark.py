@@ -73,7 +73,7 @@ def test_directory_of_another_cluster_or_node_is_refused() -> None:
         check_marks(marks, cluster_id="other", node_id=7, store="sqlite:/m")
     with pytest.raises(InvalidLogDirError, match=r"/d1 belongs to node 7 of cluster c, not to node 8: .*--node-id 7"):
         check_marks(marks, cluster_id="c", node_id=8, store="sqlite:/m")
-    with pytest.raises(InvalidLogDirError, match=r"/d1 belongs to node 7 of cluster c: .* seglog cluster leave /d1"):
+    with pytest.raises(InvalidLogDirError, match=r"/d1 belongs to node 7 of cluster c\. .* seglog cluster leave /d1"):
         check_unmarked(fs, PATHS)
 
 

@@ -66,7 +66,7 @@ def test_flush_ms_flushes_the_logs_after_one_without_room(caplog: pytest.LogCapt
             disk.clock.advance(200)
             disk.opened.housekeeping()
             assert disk.flushed() == all_but_one()
-    assert "t-1 is not flushed whole" in caplog.text
+    assert "t-1 is not flushed completely" in caplog.text
     disk.fs.heal()
     disk.clock.advance(200)
     disk.opened.housekeeping()

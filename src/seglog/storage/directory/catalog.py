@@ -452,7 +452,7 @@ class Catalog:
         try:
             for log, error in for_each(list(self.logs.values()), flush):
                 if not isinstance(error, LogClosedError | LogDirOfflineError):
-                    _logger.warning("%s is not flushed whole, and is tried again: %s", log.topic_partition, error)
+                    _logger.warning("%s is not flushed completely, and is tried again: %s", log.topic_partition, error)
         finally:
             self.plan_flush()
 

@@ -106,9 +106,9 @@ def check_unmarked(fs: Fs, paths: Iterable[str]) -> None:
     """Raise `InvalidLogDirError` if a cluster has used one of these directories. Writes nothing."""
     for path, mark in read_marks(fs, paths).items():
         raise InvalidLogDirError(
-            f"{path} belongs to node {mark.node_id} of cluster {mark.cluster_id}: served alone, its logs would part "
-            f"from their other replicas. Serve it with --cluster STORE --node-id {mark.node_id}; a copy that is to be "
-            f"served alone is taken out of the cluster first, with: seglog cluster leave {path}"
+            f"{path} belongs to node {mark.node_id} of cluster {mark.cluster_id}. Served alone, its logs would "
+            f"diverge from the other replicas: use --cluster STORE --node-id {mark.node_id}. To serve a copy alone, "
+            f"first take it out of the cluster: seglog cluster leave {path}"
         )
 
 

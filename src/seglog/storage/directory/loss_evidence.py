@@ -149,7 +149,7 @@ def flush_synced(directory: LogDir, partitions: Iterable[TopicPartition]) -> lis
             except LogDirOfflineError:  # the directory reports it
                 return []
             except SeglogError as error:  # deleted meanwhile, or no room for an index: no claim about this one
-                _logger.warning("%s is not flushed whole: %s", partition, error)
+                _logger.warning("%s is not flushed completely: %s", partition, error)
                 continue
         found.append(str(partition))
     return found

@@ -194,7 +194,7 @@ def place_all(
         if placed and origin is not _BULK:
             raise InvalidRecordError("more than one batch")
         if entry.magic != 2:
-            raise InvalidRecordError(f"a message of magic {entry.magic} behind batches of magic 2")
+            raise InvalidRecordError(f"a message of magic {entry.magic} after batches of magic 2")
         header = read_header(data, entry.position)
         _check_batch(data, entry.position, header, config, origin)
         batch, header = _place(data, entry.position, header, offset, leader_epoch, config, now_ms)

@@ -453,7 +453,7 @@ class _Loader:
         limit = self._flushed_up_to()
         flushed = "the directory was closed cleanly" if limit == MAX_INT64 else f"all below offset {limit} was flushed"
         return DamagedPartitionError(
-            f"{file}, position {position}, offset {offset}: {reason}; {flushed}, so this is damage and no torn write. "
+            f"{file}, position {position}, offset {offset}: {reason}; {flushed}, so this is damage, not a torn write. "
             f"The partition is not opened and nothing was cut: see `seglog repair {self._path}`"
         )
 
