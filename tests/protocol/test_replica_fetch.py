@@ -181,7 +181,7 @@ def test_responses() -> None:
             for end in range(len(data)):
                 with pytest.raises(InvalidRequestError):
                     read_response(memoryview(data)[:end])
-            with pytest.raises(InvalidRequestError, match="behind the end"):
+            with pytest.raises(InvalidRequestError, match="after the end"):
                 read_response(memoryview(data + b"\0"))
 
 

@@ -222,7 +222,7 @@ def test_a_closed_log_ends_an_async_reader(opened: LogDir) -> None:
     [
         ({"start": -1}, OffsetOutOfRangeError, "start -1 is negative"),
         ({"start": 101}, OffsetOutOfRangeError, "start 101 is outside of t-0, which has offsets 0 to 100"),
-        ({"end": 101}, OffsetOutOfRangeError, "end 101 is behind the end of t-0, 100; follow=True waits"),
+        ({"end": 101}, OffsetOutOfRangeError, "end 101 is after the end of t-0, 100; follow=True waits"),
         ({"start": "0"}, InvalidReadError, "start '0' is neither an offset"),
         ({"end": 1.5}, InvalidReadError, r"end 1\.5 is neither an offset"),
         ({"start": datetime.fromisoformat("2020-01-01")}, InvalidReadError, "has no time zone"),

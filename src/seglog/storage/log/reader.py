@@ -104,7 +104,7 @@ class RecordReader:
         offset = _offset(end, "end")
         if offset > self._log.high_watermark and not self._follow:
             raise OffsetOutOfRangeError(
-                f"end {offset} is behind the end of {self._log.topic_partition}, {self._log.high_watermark}; "
+                f"end {offset} is after the end of {self._log.topic_partition}, {self._log.high_watermark}; "
                 "follow=True waits for it"
             )
         return offset
