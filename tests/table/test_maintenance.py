@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from seglog.core.errors import UnknownTableError
 from seglog.core.fs import OsFs
 from seglog.records.columns import SCHEMA
 from seglog.table import log_table, maintenance, small_files
@@ -177,20 +178,35 @@ def _grown(number: int) -> pa.Schema:
     return SCHEMA.set(1, pa.field("value", pa.struct([(f"f{at}", pa.int32()) for at in range(number + 1)])))
 
 
-def test_schemas_go_with_the_snapshots_that_had_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["KEPT_SNAPSHOTS", "KEPT_SCHEMAS"])
+def test_schemas_go_with_the_snapshots_that_had_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
     """A source whose schema changes in every run; each load of the table reads all schemas."""
-    monkeypatch.setattr(log_table, "KEPT_SNAPSHOTS", 3)
+    monkeypatch.setattr(log_table, limit, 3)
     most = 0
+    seen = []
     with LogTable.open_or_create(tmp_path / "warehouse" / "t", columns=_grown(0)) as table:
         for number in range(3 * maintenance.ENOUGH_SCHEMAS):
             with table.locked():
                 table.evolve(_grown(number), None)
                 table.append([], Positions(topic="t", partitions={0: Position(number)}), {0: 0})
                 maintain(FS, table, ManualClock())
+                current = table.iceberg.current_snapshot()
+                assert current is not None
+                seen.append(current.snapshot_id)
+                if number == 1:
+                    table.iceberg.manage_snapshots().create_tag(current.snapshot_id, "old").commit()
             most = max(most, len(table.iceberg.schemas()))
-        assert most <= 3 + maintenance.ENOUGH_SCHEMAS
-        for snapshot in table.iceberg.metadata.snapshots:
-            assert table.iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == 0
+        assert most <= 3 + 1 + maintenance.ENOUGH_SCHEMAS  # one is the tag's
+        kept = [one.snapshot_id for one in table.iceberg.metadata.snapshots]
+        assert sorted(kept) == sorted([seen[1], *seen[-3:]])
+        for number in kept:
+            found = table.iceberg.scan(snapshot_id=number).to_arrow()
+            assert len(leaves(found.schema.field("value").type, "value")) == seen.index(number) + 1
+            assert table.snapshot(number) is not None
+        with pytest.raises(UnknownTableError, match=f"has no snapshot {seen[2]} now"):
+            table.snapshot(seen[2])
     with LogTable.open(tmp_path / "warehouse" / "t") as table:
         assert len(leaves(table.form.schema.field("value").type, "value")) == 3 * maintenance.ENOUGH_SCHEMAS
 

@@ -81,6 +81,9 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableUpdate
 
 KEPT_SNAPSHOTS: Final = 100
+KEPT_SCHEMAS: Final = 16
+"""Schemas of kept snapshots. Each names all columns, and each load of the table reads them all: a table that evolves in
+every run keeps fewer snapshots."""
 _MOST_KNOWN_FILES: Final = 50_000
 """Data files whose descriptions stay in memory while a table is open: about 1 KB each."""
 TOPIC: Final = "seglog.topic"
@@ -489,11 +492,18 @@ class _Transaction(Transaction):
 
 
 def _oldest(table: Table) -> list[int]:
-    """The snapshots that are too many once there is a new one, without those that a branch or a tag names."""
+    """The snapshots that are too many once there is a new one, or have too old a schema, without those that a branch or
+    a tag names."""
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     snapshots = sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0)
     too_many = max(len(snapshots) + 1 - KEPT_SNAPSHOTS, 0)
-    return [one.snapshot_id for one in snapshots[:too_many] if one.snapshot_id not in named]
+    newest = dict.fromkeys([table.metadata.current_schema_id, *(one.schema_id for one in reversed(snapshots))])
+    kept = set(list(newest)[:KEPT_SCHEMAS])
+    return [
+        one.snapshot_id
+        for number, one in enumerate(snapshots)
+        if (number < too_many or one.schema_id not in kept) and one.snapshot_id not in named
+    ]
 
 
 def _property(snapshot: Snapshot | None, name: str) -> str | None:
