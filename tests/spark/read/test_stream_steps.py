@@ -156,9 +156,9 @@ class Logs:
 class ServedLogs:
     """The same topics at a broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
         self.made: Counter[str] = Counter()
 
     def create(self, topic: str) -> None:
@@ -349,7 +349,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def served(broker: Broker) -> ServedLogs:
-    return ServedLogs(broker)
+    return ServedLogs(broker.bootstrap)
 
 
 _numbers: Final = iter(range(1_000_000))
