@@ -217,6 +217,18 @@ def test_newly_followed_partition_does_not_wait_for_the_long_poll(pair: Pair) ->
     assert len([one for one in pair.leader.requests if one.session_epoch == 0]) == 2
 
 
+def test_follower_of_many_partitions(pair: Pair) -> None:
+    """Its first request is longer than those of most clients, and so is that after a lost connection."""
+    topic = pair.make("t", 150)
+    pair.lead(topic)
+    pair.append(topic.leaders[0])
+    pair.until_same()
+    pair.forget_session()
+    pair.append(topic.leaders[149])
+    pair.until_same()
+    assert max(sum(len(one.partitions) for one in asked.topics) for asked in pair.leader.requests) == 150
+
+
 @pytest.mark.parametrize("pair", [{"replica.fetch.wait.max.ms": "10000"}], indirect=True)
 def test_while_more_may_follow_requests_wait_less(pair: Pair) -> None:
     topic = pair.make("t", 6)

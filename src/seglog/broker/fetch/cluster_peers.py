@@ -13,6 +13,7 @@ from seglog.broker.topics.leader_hints import LeaderHints
 from seglog.cluster.model import BrokerRegistration
 from seglog.protocol import replica_fetch
 from seglog.protocol.fetch import FetchAnswer
+from seglog.protocol.replica_fetch import FollowerRequest
 from seglog.replication.replica import Replica
 
 NO_REPLICA: Final = -1
@@ -29,11 +30,15 @@ class ClusterPeers(NamedTuple):
     listener: str
     rack_aware: bool
 
+    @staticmethod
+    def read_request(frame: memoryview, body: int) -> FollowerRequest | None:
+        """Decode a Fetch of version 17 that a broker may have sent; in any thread. None: it is another client's."""
+        return replica_fetch.read_request(frame, body)
+
     def follower(
-        self, frame: memoryview, body: int, context: RequestContext
+        self, asked: FollowerRequest | None, context: RequestContext
     ) -> FetchAnswer | Awaitable[FetchAnswer] | None:
-        """The answer to a Fetch of version 17 that comes from a broker; else None."""
-        asked = replica_fetch.read_request(frame, body)
+        """The answer to a Fetch that comes from a broker; else None."""
         return None if asked is None or not self.is_broker(context, asked.head.replica_id) else self.fetch(asked)
 
     def is_broker(self, context: RequestContext, node_id: int | None = None) -> bool:

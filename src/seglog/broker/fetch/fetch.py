@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -105,15 +106,21 @@ class Fetch:
         """The response's body, or a wait for it."""
         peers = self._neighbours
         if peers is not None and context.version == FOLLOWER_VERSION:
-            answer = peers.follower(frame, body, context)
+            answer = peers.follower(peers.read_request(frame, body), context)
             if answer is not None:
                 return answer
         return self._start(_parse(context.version, frame, body), context)
 
     async def large(self, frame: memoryview, body: int, context: RequestContext) -> FetchAnswer:
         """The same for a request that takes long to decode."""
+        peers = self._neighbours
         with no_collections:
-            answer = self._start(await self._offload.run(lambda: _parse(context.version, frame, body)), context)
+            answer: FetchAnswer | Awaitable[FetchAnswer] | None = None
+            if peers is not None and context.version == FOLLOWER_VERSION:
+                asked = await self._offload.run(partial(peers.read_request, frame, body))
+                answer = peers.follower(asked, context)
+            if answer is None:
+                answer = self._start(await self._offload.run(lambda: _parse(context.version, frame, body)), context)
         return answer if isinstance(answer, FetchAnswer) else await answer
 
     def _start(self, parsed: _DecodedFetch, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
