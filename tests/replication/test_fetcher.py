@@ -200,21 +200,39 @@ def test_records_that_are_deleted_go_here_too(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", [{"replica.fetch.wait.max.ms": "400"}], indirect=True)
-def test_newly_followed_partition_does_not_wait_for_the_long_poll(pair: Pair) -> None:
+@pytest.mark.parametrize("others", [2, 30])
+def test_newly_followed_partition_does_not_wait_for_the_long_poll(pair: Pair, others: int) -> None:
+    """The leader ends the wait, so the follower names the new partition and no other."""
     new = pair.make("u")
-    topic = pair.led("t", 2)
+    topic = pair.led("t", others)
     pair.until(lambda: any(one.max_wait > 50 for one in pair.leader.requests))
+    count = len(pair.leader.requests)
     (leader,) = pair.lead(new)
     pair.append(leader)
     begun = pair.now_ms
     pair.until_same()
     assert pair.now_ms - begun < 200
-    full = [one for one in pair.leader.requests if one.session_epoch == 0]
-    assert len(full) == 2
+    assert {one.topic_id for asked in pair.leader.requests[count:] for one in asked.topics} == {new.topic_id}
     pair.put(topic.topic_id, lambda state: replace(state, left=()), 0, 1)  # nothing is new: nothing is interrupted
     count = len(pair.leader.requests)
     pair.until(lambda: len(pair.leader.requests) > count and pair.leader.requests[-1].max_wait > 50)
-    assert len([one for one in pair.leader.requests if one.session_epoch == 0]) == 2
+    assert len(_new_sessions(pair)) == 1
+
+
+@pytest.mark.parametrize("pair", [{"replica.fetch.wait.max.ms": "400"}], indirect=True)
+@pytest.mark.parametrize(("others", "sessions"), [(2, 2), (30, 1)])
+def test_new_session_is_begun_for_a_new_partition_if_it_names_few_others(
+    pair: Pair, others: int, sessions: int
+) -> None:
+    """The leader has led the partition for so long that it does not expect the follower any more."""
+    new = pair.make("u")
+    pair.led("t", others)
+    pair.leader.running.replicas.changed.clear()
+    pair.until(lambda: any(one.max_wait > 50 for one in pair.leader.requests))
+    (leader,) = pair.lead(new)
+    pair.append(leader)
+    pair.until_same()
+    assert len(_new_sessions(pair)) == sessions
 
 
 def test_follower_of_many_partitions(pair: Pair) -> None:
@@ -227,6 +245,10 @@ def test_follower_of_many_partitions(pair: Pair) -> None:
     pair.append(topic.leaders[149])
     pair.until_same()
     assert max(sum(len(one.partitions) for one in asked.topics) for asked in pair.leader.requests) == 150
+
+
+def _new_sessions(pair: Pair) -> list[object]:
+    return [one for one in pair.leader.requests if one.session_epoch == 0]
 
 
 @pytest.mark.parametrize("pair", [{"replica.fetch.wait.max.ms": "10000"}], indirect=True)

@@ -345,6 +345,7 @@ class Node:
             rng=self._ground.rng,
             is_there=lambda node: node in self.view.brokers,
         )
+        self.replicas.changed.append(fetch.role_changed)
         return ClusterPeers(
             fetch,
             LeaderHints(self.topics, self.identity),

@@ -5,9 +5,9 @@ partitions; the answer has the records after them, or points of divergence. Part
 cost nothing.
 
 A request may wait at the leader for ``replica.fetch.wait.max.ms``. A partition that is added meanwhile must not wait
-that long, since producers with acks=all would wait too: if no answer arrives a moment later, the fetcher closes the
-connection and starts a new session with the partition. While more partitions may follow, as after the loss of a broker,
-requests wait only `_SETTLING_MS`.
+that long, since producers with acks=all would wait too. A leader that begins to lead it answers at once; if no answer
+arrives a moment later, the fetcher closes the connection and starts a new session with the partition, unless that names
+too many others. While more partitions may follow, as after the loss of a broker, requests wait only `_SETTLING_MS`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ _FIRST_WAIT_MS: Final = 20
 by that."""
 _PATIENCE_MS: Final = 20
 """How long an answer may take before the fetcher closes the connection for a new partition."""
+_OTHERS: Final = 10
+"""How many partitions a new session may name for each one that has changed."""
 _SETTLING_MS: Final = 50
 _TURN_SECONDS: Final = 0.005
 """How long answers are applied before other tasks get a turn."""
@@ -210,8 +212,11 @@ class Fetcher:
             self._changed[key] = None
 
     def _hang_up(self, request: int) -> None:
-        """Close the connection if this request is still waiting and no byte of its answer has arrived."""
+        """Close the connection if this request is still waiting and no byte of its answer has arrived, and if the new
+        session costs no more than the change: otherwise each new partition would make a broker name all that it has."""
         link = self._link
+        if len(self._followed) > _OTHERS * len(self._changed):
+            return
         if link is not None and self._requests == request and self._answer_due and not link.is_receiving:
             self._hung_up = True
             link.close()

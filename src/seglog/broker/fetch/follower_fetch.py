@@ -3,6 +3,9 @@
 A follower of a thousand partitions asks a thousand times a second. So a request reads only the partitions that it names
 and those that an append, a commit or a leader change has touched since. The fetch itself counts for all partitions of
 the follower (`FetchTimes`).
+
+A follower cannot name a new partition while its request waits here. So a leader of a new partition answers the requests
+of its followers at once, and lets them wait only `_SETTLING_MS` until they have had time to name it.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from seglog.storage.log.reads import UpTo
 Serve = Callable[[Replica, ReplicaFetch], ReplicaAnswer]
 _logger: Final = logging.getLogger("seglog.broker")
 SWEEP_MS: Final = 500
+_SETTLING_MS: Final = 50
 _NOT_KEPT: Final = 0
 """The session id of a follower without a session."""
 
@@ -68,6 +72,7 @@ class _FollowerSession:
         "heard",
         "known",
         "session_id",
+        "settles_until_ms",
         "swept_ms",
         "touched",
         "unread",
@@ -82,6 +87,8 @@ class _FollowerSession:
         """When the last response was written."""
         self.heard = FetchTimes(now_ms)
         self.swept_ms = now_ms
+        self.settles_until_ms = now_ms
+        """Until then the follower is about to name more partitions."""
         self.wanted: dict[PartitionKey, FetchPartition] = {}
         self.known: dict[PartitionKey, KnownOffsets] = {}
         self.touched: dict[PartitionKey, None] = {}
@@ -130,6 +137,20 @@ class _FollowerSession:
         self.unread += size
         if size and self._waiter is not None:
             self._waiter.grown(size)
+
+    def has(self, key: PartitionKey, replica: Replica) -> bool:
+        """Whether the follower has named this replica."""
+        watched = self.watched.get(key)
+        return watched is not None and watched.replica is replica
+
+    def is_settling(self, now_ms: int) -> bool:
+        return now_ms < self.settles_until_ms
+
+    def settles(self, now_ms: int) -> None:
+        """The follower is about to name another partition: end the wait of its request."""
+        self.settles_until_ms = now_ms + SWEEP_MS
+        if self._waiter is not None:
+            self._waiter.grown(MAX_INT32)
 
     def take_touched(self) -> dict[PartitionKey, None]:
         """The touched partitions, which are read now."""
@@ -214,7 +235,18 @@ class FollowerFetch:
             answer = pass_.answer()
             session.answered()
             return answer
-        return pass_.wait(head.min_bytes, head.max_wait_ms / 1000)
+        wait_ms = min(head.max_wait_ms, _SETTLING_MS) if session.is_settling(self.now_ms()) else head.max_wait_ms
+        return pass_.wait(head.min_bytes, wait_ms / 1000)
+
+    def role_changed(self, replica: Replica) -> None:
+        """If this broker leads the replica now, its followers are about to name it: see `_FollowerSession.settles`."""
+        if replica.progress is None:
+            return
+        key = (replica.topic_id, replica.topic_partition.partition)
+        for node in replica.progress.followers:
+            session = self._sessions.get(node)
+            if session is not None and not session.has(key, replica):
+                session.settles(self.now_ms())
 
     def _begin(self, follower: Member) -> _FollowerSession:
         gone = [node for node in self._sessions if node == follower.node_id or not self._is_there(node)]

@@ -590,7 +590,7 @@ class Catalog:
 
     def remove_strays(self, topic_ids: Set[UUID]) -> list[StrayDirectory]:
         """See `LogDir.remove_strays`."""
-        gone = [one for one in self.strays() if one.stray.topic_id in topic_ids]
+        gone = [one for one in self.strays() if one.stray.topic_id in topic_ids] if self._stray_names else []
         with self.health.guard():
             for one in gone:
                 for log in [log for log in self.deleted if log.path == one.path]:
