@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -20,7 +20,9 @@ from seglog.cluster.embedded_store import EmbeddedStore
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
+from seglog.replication.replica import Replica
 from tests.broker.broker_thread import RunningNode, Wire
+from tests.kit.waiting import wait_until
 
 LONE, CLUSTER = "lone", "cluster"
 FEW, MANY, BATCH = 40, 240, 40
@@ -94,7 +96,7 @@ def settings(path: Path, kind: str) -> dict[str, str]:
 
 
 def create(wire: Wire, names: Sequence[str]) -> None:
-    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": -1} for name in names]
     answered(wire.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=60_000).topics)
 
 
@@ -198,3 +200,55 @@ def test_a_request_costs_a_few_commits_however_many_topics_it_has(
         assert many.turns <= one.turns + 6, (name, one, many)
         if kind == LONE:
             assert many.fsyncs <= one.fsyncs + 4, (name, one, many)
+
+
+@contextmanager
+def three(path: Path) -> Iterator[list[RunningNode]]:
+    """Brokers of one cluster that know each other."""
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                RunningNode(
+                    path / f"broker-{node}",
+                    {**settings(path, CLUSTER), "node.id": str(node), "default.replication.factor": "3"},
+                )
+            )
+            for node in (1, 2, 3)
+        ]
+        wait_until(lambda: all(len(one.node.view.brokers) == 3 for one in running), "brokers that know each other")
+        yield running
+
+
+def are_in_sync(running: Sequence[RunningNode], partitions: int) -> bool:
+    """Whether each broker has this many partitions, and each of them three replicas that follow it."""
+
+    def is_done(one: RunningNode) -> bool:
+        stored = [state for state, _ in list(one.node.view.partitions.values())]
+        return len(stored) == len(one.node.replicas.by_key) == partitions and all(
+            len(state.isr) == 3 and not state.is_new for state in stored
+        )
+
+    return all(map(is_done, running))
+
+
+def test_followers_ask_only_for_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many topics, one more does not make a broker name all partitions that it follows."""
+    asked: Counter[int] = Counter()
+    real, step = Replica.ask, 0
+
+    def ask(replica: Replica, *given: Any) -> Any:
+        asked[step] += 1
+        return real(replica, *given)
+
+    with three(tmp_path) as running, Wire(running[0].bootstrap, timeout=120) as wire:
+        create(wire, [f"other-{number}" for number in range(MANY)])
+        there = MANY
+        wait_until(lambda: are_in_sync(running, there), "all replicas in sync", 120)
+        monkeypatch.setattr(Replica, "ask", ask)
+        for name, steps in (("first", (0, 0, 0)), ("new", (1, 2, 3))):  # new sessions may follow the many topics
+            for step, act, more in zip(steps, (create, grow, delete), (1, 1, -2), strict=True):
+                there += more
+                act(wire, [name])
+                wait_until(lambda: are_in_sync(running, there), "all replicas in sync", 120)
+        step = 0  # brokers that stop give their partitions to others
+    assert all(asked[one] < MANY / 3 for one in (1, 2, 3)), asked
