@@ -70,7 +70,7 @@ def _measure(where: str, sides: Mapping[str, Side], factor: int) -> None:
     more = [{"name": "one-more", "num_partitions": 1, "replication_factor": factor}]
     _show("create one more", ApiKey.CREATE_TOPICS, "topics", more, sides)
     print("    Metadata of one: " + ", ".join(f"{name} {one.look('t-0') * 1e3:.1f} ms" for name, one in sides.items()))
-    for names in (parts[0], parts[-1]):
+    for names in parts[:: max(len(parts) - 1, 1)]:  # the first and the last
         grown = [{"name": name, "count": 2} for name in names]
         _show(f"grow, {names[0]} to {names[-1]}", ApiKey.CREATE_PARTITIONS, "results", grown, sides)
     for names in parts:
