@@ -1,4 +1,4 @@
-"""From the acknowledgement of a record to its place in a table that `seglog spark table --every 1` keeps up.
+"""From the acknowledgement of a record to its place in a table that `seglog table --every 1` keeps up.
 
 The broker and the job are processes; a reader asks the catalog for the table's positions again and again.
 
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _measure(name: str, log: str, bootstrap: str, warehouse: Path) -> None:
-    command = seglog("spark", "table", log, warehouse, "--topic", "t", "--every", _EVERY)
+    command = seglog("table", log, warehouse, "--topic", "t", "--every", _EVERY)
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as job:
         try:
             _seconds_until_visible(bootstrap, warehouse / "t")  # the job starts

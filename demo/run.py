@@ -148,7 +148,7 @@ def keep_as_table(show: Show, spark: SparkSession, directory: Path, path: str, a
     where = directory / "warehouse" / TOPIC
     with show.step("Keep the flights as a table: Parquet, and Iceberg over it", "table") as step:
         done = tables.keep(path, where)
-        step.fact(f"$ seglog spark table {relpath(path)} {relpath(where.parent)} --topic {TOPIC} --value-format json …")
+        step.fact(f"$ seglog table {relpath(path)} {relpath(where.parent)} --topic {TOPIC} --value-format json …")
         files = f"{done.added_files} file{'s' * (done.added_files != 1)}"
         step.fact(f"{done.added_records:,} records, each once, in {files}, {done.added_bytes:,} bytes")
     wrong = []

@@ -13,6 +13,7 @@ from typing import Final
 
 import seglog
 import seglog.spark
+import seglog.table
 import seglog.testing
 from docs_site import chart
 from seglog.cli.main import COMMANDS, GROUPS, main
@@ -24,9 +25,9 @@ from seglog.core.settings import Setting
 _TOP_LEVEL: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 _JOBS: Final[Mapping[str, Sequence[str]]] = {
     "seglog.spark.jobs.ingest": ("Columns", "Input", "ingest"),
-    **{f"seglog.spark.jobs.{name}": (name,) for name in ("compact", "diff", "dump", "export", "verify")},
-    "seglog.table.building": ("Retention", "TableUpdate", "update_table"),
-    "seglog.table.keyed.building": ("KeyedTableUpdate", "update_keyed_table"),
+    **{f"seglog.spark.jobs.{name}": (name,) for name in ("compact", "diff", "dump", "verify")},
+    "seglog.spark.tables.executor": ("SparkExecutor",),
+    "seglog.table": seglog.table.__all__,
 }
 """The public names of each job."""
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)

@@ -25,26 +25,23 @@ def test_each_job_has_help(run: Run) -> None:
         ran = run("spark", job, "--help")
         assert (ran.code, ran.err) == (0, ""), job
         assert f"Usage: seglog spark {job}" in ran.text
-        for option in ("--json",) if job in ("package", "table") else ("--json", "--master", "--conf"):
+        for option in ("--json",) if job == "package" else ("--json", "--master", "--conf"):
             assert option in ran.text, (job, option)
 
 
 def test_reports_errors_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a\n")
     into = ("--into", tmp_path, "--topic", "t")
-    latest = ("table", tmp_path, tmp_path / "warehouse", "--topic", "t", "--latest")
+    table = ("table", tmp_path, tmp_path / "warehouse")
     for arguments, reason in (
         (("nothing",), "No such command 'nothing'"),
         (("verify",), "Missing argument"),
         (("verify", tmp_path / "none"), "No such file or directory"),
         (("verify", tmp_path, "--conf", "spark.x"), "as in spark.driver.memory=4g"),
-        (("table", tmp_path, tmp_path / "warehouse"), "--topic is missing"),
-        ((*latest, "--keep", "3d"), "--keep is for tables of all records: leave out --latest"),
-        ((*latest, "--retain", "log"), "--retain is for tables of all records"),
-        ((*latest, "--partition-by", "day"), "--partition-by is for tables of all records"),
-        ((*latest, "--value-format", "json"), "--value-format is for tables of all records"),
-        ((*latest[:-1], "--rebuild"), "--rebuild is for tables of the newest values: give --latest"),
-        ((*latest[:-1], "--buckets", "4"), "--buckets is for tables of the newest values"),
+        (table, "--topic is missing"),
+        ((*table, "--topic", "t", "--retain", "day"), "--retain day: it can only be log"),
+        ((*table, "--topic", "t", "--latest"), "No such option: --latest"),
+        (("export", tmp_path, "out"), "No such command 'export'"),
         (("dump", tmp_path, "--json", "--output", "x"), "exclude each other"),
         (("ingest", tmp_path / "x.csv", *into, "--bad-lines", "no"), "error or skip"),
         (("ingest", tmp_path / "x.csv", *into, "--header", "x"), "--header: 'x' is not NAME=EXPR"),

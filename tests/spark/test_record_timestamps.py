@@ -29,7 +29,6 @@ from seglog.client.kept_connections import close_all
 from seglog.core.errors import TimestampRangeError
 from seglog.records.timestamps import CALENDAR, STORABLE, TimestampRange
 from seglog.spark import table
-from seglog.spark.jobs.export import export
 from seglog.storage.directory.log_dir import LogDir
 from seglog.table.building import Retention, TableUpdate, update_table
 from seglog.table.keyed.building import KeyedTableUpdate, update_keyed_table
@@ -220,8 +219,3 @@ def test_a_permissive_table_reads_its_tail_so(spark: SparkSession, tmp_path: Pat
     update_table(log, path, topic=TOPIC)
     with LogTable.open(path) as opened:
         assert opened.formats is None
-
-
-def test_an_export_is_not_stuck(spark: SparkSession, tmp_path: Path) -> None:
-    log = str(write_log(tmp_path / "log", NOW * 1_000_000))
-    assert export(spark, log, tmp_path / "out", options={"mode": "permissive"}).records == 3

@@ -53,6 +53,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "consume": Command("wire.consume", "Print the records of topics, as lines or JSON."),
     "offsets": Command("wire.offsets", "Show the first and last offsets of partitions, or offsets by time."),
     "completion": Command("completion", "Print the completion script of a shell."),
+    "table": Command("table", "Keep topics as Iceberg tables of Parquet files (needs seglog[table])."),
 }
 
 TOPICS_COMMANDS: Final[Mapping[str, Command]] = {
@@ -120,8 +121,7 @@ SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "ingest": Command("spark.ingest", "Append files to a topic, exactly once: CSV, JSON lines, Parquet, text."),
     "compact": Command("spark.compact", "Keep the last record of each key, one partition on all cores."),
     "diff": Command("spark.diff", "Compare two replicas, or a source and its copy, record by record."),
-    "export": Command("spark.export", "Write the new records of topics as Parquet, exactly once."),
-    "table": Command("spark.table", "Keep topics as Iceberg tables that Spark reads without a JAR."),
+    "table": Command("spark.table", "Keep topics as Iceberg tables, written on all cores of a cluster."),
     "package": Command("spark.package", "Pack seglog for executors without installed packages."),
 }
 

@@ -1,16 +1,17 @@
 """Add the new records of a log to a table: from its snapshot's offsets to the last stable offset.
 
-This needs no Spark. Ranges of the log are decoded in compiled loops and written as Parquet, one file each, by threads;
-each round of files is one commit. `seglog.table.log_table` makes that exactly once.
+Ranges of the log are decoded in compiled loops and written as Parquet, one file each, by tasks that run at once; each
+round of files is one commit. `seglog.table.log_table` makes that exactly once.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError
@@ -27,12 +28,10 @@ from seglog.table.positions import Position, Positions
 from seglog.values.value_options import NAMES
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from seglog.table.catalogs import CatalogOptions
+    from seglog.table.file_task import Executor, TaskResult
     from seglog.table.log_table import LogTable
     from seglog.table.record_decoding import RecordDecoding
-    from seglog.table.record_files import WrittenFile
 
 _OPTIONS: Final = {
     name.lower(): name
@@ -102,16 +101,19 @@ def update_table(
     delta: bool = False,
     catalog: CatalogOptions | None = None,
     partition_by: Literal["day"] | None = None,
+    executor: Executor | None = None,
 ) -> TableUpdate:
     """Add the committed records of ``topic`` that ``table`` does not have. It is created if need be.
 
     ``log`` is a log directory, which may be in use, or several of one cluster, separated by commas; or brokers, as in
     ``host:9092``. ``table`` is ``warehouse/name``, or ``s3://bucket/warehouse/name`` with a ``catalog``
-    (`seglog.table.catalogs`). ``workers`` threads write files, by default one for each
-    core; through brokers there is one. Small files are rewritten, and files that no snapshot names are deleted after a
-    day (`seglog.table.maintenance`). ``retention``: which records the table lets go.
-    ``bloom``: the columns that have Bloom filters in files from now on; None leaves it as it is. ``delta`` makes a
-    Delta log over the same files; from then on, it follows the table in every run.
+    (`CatalogOptions`). Small files are rewritten, and files that no snapshot names are deleted after a day. ``bloom``:
+    the columns that have Bloom filters in files from now on; None leaves it as it is. ``delta`` makes a Delta log over
+    the same files; from then on, it follows the table in every run. ``retention``: which records the table lets go.
+
+    ``workers`` files are written at a time, by default one for each core, by threads; through brokers there is one. An
+    ``executor`` runs the tasks instead: a ``ProcessPoolExecutor``, or processes on other machines that see the log and
+    the warehouse under the same paths. Through brokers, its tasks must not share a process.
 
     ``partition_by="day"``: each file has records of one day, in UTC; only a new table takes it, and keeps it.
 
@@ -144,7 +146,7 @@ def update_table(
         if partition_by is not None and not opened.form.by_day:
             raise InvalidConfigError(f"{opened.path.root} is not partitioned by day, and stays so: build another table")
         check_delta(opened, wanted=delta)
-        run = _Run(opened, source, decoding, topic, workers or os.cpu_count() or 1, with_delta=delta)
+        run = _Run(opened, source, decoding, topic, workers or os.cpu_count() or 1, executor, with_delta=delta)
         run.take_columns()
         if bloom is not None:
             opened.set_bloom(bloom)
@@ -169,6 +171,7 @@ class _Run:
         decoding: RecordDecoding,
         topic: str,
         workers: int,
+        executor: Executor | None,
         *,
         with_delta: bool,
     ) -> None:
@@ -178,7 +181,9 @@ class _Run:
         self._decoding = decoding
         self._topic = topic
         self._with_delta = has_delta(table, wanted=with_delta)
-        self._workers = 1 if options.client is not None else workers  # a connection to a broker is for one thread
+        self._executor = executor
+        is_shared = executor is None and options.client is not None
+        self._workers = 1 if is_shared else workers  # a connection to a broker is for one thread
 
     def take_columns(self) -> None:
         """Let the table have the columns of this run. If it cannot, it is unchanged. Raises `InvalidConfigError`."""
@@ -203,21 +208,22 @@ class _Run:
             log.epochs_before(before),
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        written, commits, positions = self._add(before, log, found.ranges)
+        added, commits, positions = self._add(before, log, found.ranges)
         follow_with_delta(self._table, SystemClock(), wanted=self._with_delta)
         expired = self._expire(log, retention)
         follow_with_delta(self._table, SystemClock(), wanted=self._with_delta)
         done = maintain(self._table.files, self._table, SystemClock())
         follow_with_delta(self._table, SystemClock(), wanted=self._with_delta)
         after = self._table.snapshot()
+        written = [file for one in added for file in one.files]
         return TableUpdate(
             table=self._table.path.root,
             snapshot=None if after is None else after.id,
             added_records=sum(one.records for one in written),
             added_files=len(written),
             added_bytes=sum(one.size for one in written),
-            undecodable=self._decoding.undecodable,
-            null_timestamps=self._decoding.null_timestamps,
+            undecodable=sum(one.undecodable for one in added),
+            null_timestamps=sum(one.null_timestamps for one in added),
             commits=commits,
             expired_files=expired,
             rewritten_files=done.rewritten,
@@ -233,14 +239,26 @@ class _Run:
 
     def _add(
         self, before: Positions, log: LogState, ranges: Mapping[TopicPartition, OffsetRange]
-    ) -> tuple[list[WrittenFile], int, Positions]:
+    ) -> tuple[list[TaskResult], int, Positions]:
         """Write and commit, round by round."""
+        from seglog.table.file_task import FileTask
+
         planned = rounds(share_files(self._source.plan(log.extents, ranges, self._workers)), ROUND_BYTES) or [[]]
-        written: list[WrittenFile] = []
+        added: list[TaskResult] = []
         positions, commits = before, 0
-        with ThreadPoolExecutor(self._workers, thread_name_prefix="seglog-table") as pool:
+        task = FileTask(
+            source=self._source,
+            decoding=self._decoding,
+            form=self._table.form,
+            files=self._table.files,
+            directory=self._table.path.data,
+        )
+        with ExitStack() as stack:
+            executor = self._executor or stack.enter_context(
+                ThreadPoolExecutor(self._workers, thread_name_prefix="seglog-table")
+            )
             for groups in planned:
-                files = [one for found in pool.map(self._write, groups) for one in found]
+                results = list(executor.map(task, groups))
                 ends = {one.topic_partition: one.offsets.end for group in groups for one in group}
                 if groups is planned[-1]:  # also where compaction has left no bytes up to the end
                     ends = {name: offsets.end for name, offsets in ranges.items()}
@@ -252,10 +270,10 @@ class _Run:
                         changed[name.partition] = Position(end, log.epochs[name.partition].epoch_for_offset(end - 1))
                 if changed:
                     positions = positions.advanced(changed)
-                    self._table.append([one.path for one in files], positions, starts)
-                    written += files
+                    self._table.append([file.path for one in results for file in one.files], positions, starts)
+                    added += results
                     commits += 1
-        return written, commits, positions
+        return added, commits, positions
 
     def _expire(self, log: LogState, retention: Retention) -> int:
         """Let the files go that are past their time. Their number."""
@@ -273,22 +291,6 @@ class _Run:
         if gone:
             self._table.replace(gone, [])
         return len(gone)
-
-    def _write(self, group: Sequence[Any]) -> list[WrittenFile]:
-        from seglog.table.day_files import write_days
-        from seglog.table.record_files import write_records
-
-        directory, form = self._table.path.data, self._table.form
-        if form.by_day:
-            return write_days(self._table.files, directory, self._batches(group), form)
-        written = write_records(self._table.files, directory, self._batches(group), form)
-        return [] if written is None else [written]
-
-    def _batches(self, group: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        from seglog.records.columns import SCHEMA
-
-        for one in group:
-            yield from self._decoding.decode(self._source.read((one,), SCHEMA))
 
 
 def check_delta(table: LogTable, *, wanted: bool) -> None:

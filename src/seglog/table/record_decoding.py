@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from threading import Lock
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -15,36 +15,50 @@ from seglog.values.batch_decoder import BatchDecoder
 from seglog.values.reader_schema import ReadFormats, resolve_formats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDecoding:
-    """Decodes with one schema, which was chosen when the run began. Several threads may use it.
+    """How the records of a run are decoded: with one schema, which was chosen when the run began.
 
     ``columns`` are those of decoded records; ``pinned`` says how they are decoded, None if they are bytes and no run is
     permissive.
     """
 
-    def __init__(self, chosen: ReadFormats | None, pinned: PinnedFormats | None, *, permissive: bool) -> None:
-        self._chosen = chosen
-        self._permissive = permissive
-        self._lock = Lock()
-        self._undecodable = 0
-        self._times = RecordTimes(null_timestamps=permissive)
-        self.pinned = pinned
-        self.columns = columns_of(chosen, permissive=permissive)
+    chosen: ReadFormats | None
+    pinned: PinnedFormats | None
+    permissive: bool
+    columns: pa.Schema
 
     @classmethod
     def choose(cls, given: Mapping[str, str], options: ReadOptions, topic: str) -> RecordDecoding:
         """By the options that a run was ``given``, and the registry now. Raises what `resolve_formats` raises."""
-        if not options.formats.columns:
-            pinned = PinnedFormats(options={}, schemas={}, permissive=True) if options.permissive else None
-            return cls(None, pinned, permissive=options.permissive)
-        chosen = resolve_formats(options.formats, lambda: {topic}, OsFs())
-        pinned = pin(given, chosen, permissive=options.permissive)
-        return cls(chosen, pinned, permissive=options.permissive)
+        permissive, chosen = options.permissive, None
+        if options.formats.columns:
+            chosen = resolve_formats(options.formats, lambda: {topic}, OsFs())
+            pinned: PinnedFormats | None = pin(given, chosen, permissive=permissive)
+        else:
+            pinned = PinnedFormats(options={}, schemas={}, permissive=True) if permissive else None
+        columns = columns_of(chosen, permissive=permissive)
+        return cls(chosen=chosen, pinned=pinned, permissive=permissive, columns=columns)
+
+    def decoder(self) -> RecordDecoder:
+        """A decoder for one task."""
+        return RecordDecoder(self)
+
+
+class RecordDecoder:
+    """Decodes the records of one task, for one thread, and counts those that it cannot."""
+
+    def __init__(self, decoding: RecordDecoding) -> None:
+        self._columns = decoding.columns.names
+        self._times = RecordTimes(null_timestamps=decoding.permissive)
+        self._values = None
+        if decoding.chosen is not None:
+            self._values = BatchDecoder(decoding.chosen, permissive=decoding.permissive)
 
     @property
     def undecodable(self) -> int:
         """How many keys and values could not be decoded so far."""
-        return self._undecodable
+        return 0 if self._values is None else self._values.undecodable
 
     @property
     def null_timestamps(self) -> int:
@@ -52,16 +66,13 @@ class RecordDecoding:
         return self._times.nulls
 
     def decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches with the source's columns, as batches with ``columns``.
+        """Batches with the source's columns, as batches with those of the table.
 
         `UndecodableValueError` and `TimestampRangeError` unless permissive.
         """
         checked = map(self._times.checked, batches)
-        if self._chosen is None:
+        if self._values is None:
             yield from checked
             return
-        decoder = BatchDecoder(self._chosen, permissive=self._permissive)
-        read = decoder.input_columns(self.columns.names)
-        yield from decoder.decode_all((one.select(read) for one in checked), self.columns.names)
-        with self._lock:
-            self._undecodable += decoder.undecodable
+        read = self._values.input_columns(self._columns)
+        yield from self._values.decode_all((one.select(read) for one in checked), self._columns)

@@ -1,4 +1,4 @@
-"""A topic's table as a DataFrame, with the log's tail: `frame`, and `keyed_frame` for a keyed one.
+"""A topic's table in Spark: `frame` and `keyed_frame` read it, with the log's tail; `executor` builds it.
 
 The table itself is `seglog.table`.
 """
