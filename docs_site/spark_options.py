@@ -1,4 +1,4 @@
-"""The tables of options in `docs/spark.md`, from the tables that parse them.
+"""The tables of options in `docs/spark.md`, from the declarations that parse them.
 
 A table stands in the page below a line ``<!-- options: read -->``; ``python -m docs_site --write`` fills it.
 """
@@ -9,24 +9,29 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from seglog.core.settings import Boolean, Enumeration, Integer, Parsed, Setting, Size
 from seglog.sources.options import read_options
-from seglog.sources.options.option import Option
 from seglog.spark.write import write_options
+from seglog.values.value_options import VALUE_OPTIONS
 
 _PLACE: Final = re.compile(r"(<!-- options: (\S+) -->\n\n)(?:\|.*\n)*")
-_TOPIC_CONFIG: Final = Option(
+_TOPIC_CONFIG: Final = Setting(
     "topic.<key>",
-    lambda _, value: value,
-    "Kafka's topic configuration",
+    Parsed("Kafka's topic configuration", str),
+    None,
     "For a topic that is created. Refused if an existing topic has another value.",
+    "",
 )
-_TABLES: Final[Mapping[str, Iterable[Option]]] = {
-    "read": [row for row in read_options.OPTIONS.values() if row.use == "any"],
-    "brokers": [row for row in read_options.OPTIONS.values() if row.use == "broker"],
-    "stream": [row for row in read_options.OPTIONS.values() if row.use == "stream"],
-    "write": [*(row for row in write_options.OPTIONS.values() if row.use not in ("values", "broker")), _TOPIC_CONFIG],
-    "write-brokers": [row for row in write_options.OPTIONS.values() if row.use == "broker"],
-    "values": [row for row in {**read_options.OPTIONS, **write_options.OPTIONS}.values() if row.use == "values"],
+_TABLES: Final[Mapping[str, Iterable[Setting]]] = {
+    "read": [row for row in read_options.OPTIONS.values() if row.use == ""],
+    "brokers": [row for row in read_options.OPTIONS.values() if row.use == read_options.BROKER],
+    "stream": [row for row in read_options.OPTIONS.values() if row.use == read_options.STREAM],
+    "write": [
+        *(row for row in write_options.OPTIONS.values() if row.use in ("", read_options.NOWHERE)),
+        _TOPIC_CONFIG,
+    ],
+    "write-brokers": [row for row in write_options.OPTIONS.values() if row.use == read_options.BROKER],
+    "values": [read_options.OPTIONS["deadLetter"], *VALUE_OPTIONS.values()],
 }
 
 
@@ -35,13 +40,26 @@ def write_tables(page: str) -> str:
     return _PLACE.sub(lambda found: found[1] + "".join(_table(_TABLES[found[2]])), page)
 
 
-def _table(rows: Iterable[Option]) -> Iterator[str]:
+def _table(rows: Iterable[Setting]) -> Iterator[str]:
     yield "| option | values | default | meaning |\n|---|---|---|---|\n"
     for row in rows:
-        yield f"| `{row.name}` | {row.values} | {row.default_text or _default(row.default)} | {row.doc} |\n"
+        yield f"| `{row.name}` | {allowed_values(row)} | {row.otherwise or _default(row)} | {row.doc} |\n"
 
 
-def _default(value: object) -> str:
-    if value is None or value == ():
-        return ""
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+def allowed_values(row: Setting) -> str:
+    """As Markdown."""
+    match row.rule:
+        case Enumeration(choices=choices):
+            return ", ".join(f"`{choice}`" for choice in choices)
+        case Boolean():
+            return "`true`, `false`"
+        case Integer(unit=unit):
+            return unit
+        case Size():
+            return "bytes, as in `128m`"
+        case rule:
+            return rule.allowed
+
+
+def _default(row: Setting) -> str:
+    return "" if row.default is None or row.default == () else f"`{row.rule.format(row.default)}`"

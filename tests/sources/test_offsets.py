@@ -7,8 +7,8 @@ import pytest
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
 from seglog.sources.offsets import ResolvedRanges, resolve
-from seglog.sources.options.option import EVERY
 from seglog.sources.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, parse_offsets
+from seglog.sources.options.rules import EVERY
 from seglog.sources.ranges import OffsetRange, PartitionExtent
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -124,7 +124,7 @@ def test_without_fail_on_data_loss_reads_the_rest_and_warns() -> None:
 
 def test_offsets_as_text() -> None:
     text = '{"a":{"0":12,"10":-1},"b":{"0":-2}}'
-    offsets = parse_offsets("startingOffsets", text)
+    offsets = parse_offsets(text)
     assert offsets == {A0: 12, TopicPartition("a", 10): LATEST, B0: EARLIEST}
     assert isinstance(offsets, Mapping)
-    assert (parse_offsets("x", "Earliest "), parse_offsets("x", "LATEST")) == (EARLIEST, LATEST)
+    assert (parse_offsets("Earliest "), parse_offsets("LATEST")) == (EARLIEST, LATEST)

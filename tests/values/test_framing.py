@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from seglog.records.column_encoding import byte_column
 from seglog.records.columns import HEADERS
-from seglog.values.framing import FRAMINGS, ID_BYTES, Frames, frame, id_headers, unframe
-from seglog.values.value_options import FRAMINGS as OPTION_FRAMINGS
+from seglog.values.framing import ID_BYTES, Frames, frame, id_headers, unframe
 from tests.kit.confluent_registry import guid_bytes, id_bytes
 
 _PATHS = st.lists(st.integers(0, 300), min_size=1, max_size=4).map(tuple)
@@ -96,7 +95,3 @@ def test_a_path_that_is_cut_or_negative_is_a_reason(raw: bytes) -> None:
     assert _unframe([raw], "confluent", messages=True).reasons == {
         0: "the value has no valid path to a Protobuf message"
     }
-
-
-def test_the_options_know_all_framings() -> None:
-    assert FRAMINGS == OPTION_FRAMINGS

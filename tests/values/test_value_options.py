@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seglog.core.errors import InvalidConfigError
+from seglog.core.settings import UnfitError
 from seglog.values.value_options import dead_letter_directory, parse_value_options, subject_of
 
 URL = {"schema.registry.url": "http://localhost:8081"}
@@ -65,5 +66,5 @@ def test_subjects_are_confluents(strategy: str, subject: str) -> None:
 
 def test_dead_letters_go_to_a_directory() -> None:
     assert dead_letter_directory("file:///a/b") == "/a/b"
-    with pytest.raises(InvalidConfigError, match="topics are not supported"):
+    with pytest.raises(UnfitError, match="topics are not supported"):
         dead_letter_directory("errors")

@@ -11,8 +11,8 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.sources.options.option import EVERY
 from seglog.sources.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, option_name
+from seglog.sources.options.rules import EVERY
 from seglog.sources.ranges import OffsetRange, PartitionExtent
 
 E = TypeVar("E", bound=PartitionExtent)

@@ -18,12 +18,12 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
 from seglog.core.types import TopicPartition
 from seglog.sources.offsets import resolve_bound
-from seglog.sources.options.read_options import ReadOptions, parse_options
+from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.query import source_of
 from seglog.sources.ranges import OffsetRange
 from seglog.table.continuation import check_topic, continue_from, rounds, share_files
 from seglog.table.layout import DELTA_LOG
-from seglog.table.log_survey import Log, LogState, committed_records, survey_log
+from seglog.table.log_survey import Log, LogState, log_options, survey_log
 from seglog.table.positions import Position, Positions
 from seglog.values.value_options import NAMES
 
@@ -33,13 +33,10 @@ if TYPE_CHECKING:
     from seglog.table.log_table import LogTable
     from seglog.table.record_decoding import RecordDecoding
 
-_OPTIONS: Final = {
-    name.lower(): name
-    for name in (
-        *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "failOnDataLoss", "replica", "mode"),
-        *NAMES,
-    )
-}
+_OPTIONS: Final = (
+    *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "failOnDataLoss", "replica", "mode"),
+    *NAMES,
+)
 """The source's options that a table takes, besides ``kafka.*``. The start counts for new partitions."""
 FILE_BYTES: Final = 256 << 20
 """Bytes of log that become one file, about."""
@@ -126,7 +123,7 @@ def update_table(
     from seglog.table.log_table import LogTable
     from seglog.table.record_decoding import RecordDecoding
 
-    source = _read_options(log, topic, options or {})
+    source = log_options(log, topic, options or {}, _OPTIONS, maxBytesPerPartition=str(FILE_BYTES))
     decoding = RecordDecoding.choose(options or {}, source, topic)
     with (
         LogTable.open_or_create(
@@ -151,14 +148,6 @@ def update_table(
         if bloom is not None:
             opened.set_bloom(bloom)
         return run.run(retention)
-
-
-def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptions:
-    for name in options:
-        if name.lower() not in _OPTIONS and not name.lower().startswith("kafka."):
-            taken = ", ".join([*_OPTIONS.values(), "kafka.*"])
-            raise InvalidConfigError(f"a table does not take option {name}; it takes {taken}")
-    return parse_options({**options, **committed_records(log, topic), "maxBytesPerPartition": str(FILE_BYTES)})
 
 
 class _Run:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs, OsFs
+from seglog.core.suggestions import did_you_mean
 from seglog.sources.brokers.planning import BrokerExtent
 from seglog.sources.directories.planning import DirectoryExtent
+from seglog.sources.options.read_options import OPTIONS, ReadOptions, parse_options
 from seglog.sources.ranges import PartitionExtent
 from seglog.sources.record_source import RecordSource
 from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
@@ -39,6 +42,19 @@ class LogState(NamedTuple):
             for number, position in positions.partitions.items()
             if number in self.epochs
         }
+
+
+def log_options(log: Log, topic: str, given: Mapping[str, str], takes: Collection[str], **always: str) -> ReadOptions:
+    """How a table reads the committed records of a topic: by the options that a user has ``given``, which are among
+    those that it ``takes`` and ``kafka.*``, and those that it ``always`` has. Raises `InvalidConfigError`."""
+    for name in given:
+        known = OPTIONS.find(name)
+        if not name.lower().startswith("kafka.") and (known is None or known.name not in takes):
+            taken = ", ".join([*takes, "kafka.*"])
+            raise InvalidConfigError(
+                f"this table does not take option {name}; it takes {taken}{did_you_mean(name, takes)}"
+            )
+    return parse_options({**given, **committed_records(log, topic), **always})
 
 
 def committed_records(log: Log, topic: str) -> dict[str, str]:

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs
-from seglog.values.framing import HEADER, PLAIN, frame
+from seglog.values.framing import frame
 from seglog.values.reader_schema import ReaderSchema, make_format, read_schema
 from seglog.values.registry import Registry, registry_of
 from seglog.values.schemas import JSON
-from seglog.values.value_options import ColumnFormat, ValueOptions, subject_of
+from seglog.values.value_options import HEADER, PLAIN, ColumnFormat, ValueOptions, subject_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from seglog.records.column_encoding import ByteColumn, byte_column
 from seglog.records.intrinsics import I64
-from seglog.values.framing import HEADER, Frames, WrittenWith, id_headers, unframe
+from seglog.values.framing import Frames, WrittenWith, id_headers, unframe
 from seglog.values.reader_schema import ReaderSchema, make_format
 from seglog.values.registry import Registry, SchemaNotFoundError
 from seglog.values.schemas import Decode, DecodedColumn, SchemaError
+from seglog.values.value_options import HEADER
 
 
 class ColumnDecoder:

@@ -27,12 +27,8 @@ from pyarrow import compute
 
 from seglog.records.column_encoding import ByteColumn
 from seglog.records.intrinsics import I64
+from seglog.values.value_options import APICURIO, CONFLUENT, HEADER, PLAIN
 
-PLAIN: Final = "plain"
-CONFLUENT: Final = "confluent"
-APICURIO: Final = "apicurio"
-HEADER: Final = "header"
-FRAMINGS: Final = (PLAIN, CONFLUENT, APICURIO, HEADER)
 ID_BYTES: Final = {CONFLUENT: 4, APICURIO: 8, HEADER: 4}
 FIRST_MESSAGE: Final = (0,)
 _MAX_PATH: Final = 64

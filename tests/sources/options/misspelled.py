@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 
 from seglog.core.errors import InvalidConfigError
-from seglog.sources.options.option import Option
+from seglog.core.settings import Boolean, Enumeration, Setting
 
-_WORD = re.compile(r"`([A-Za-z_-]{4,})`")
+_WORDS = {
+    "startingOffsets": ("earliest", "latest"),
+    "endingOffsets": ("earliest", "latest"),
+    "compression.type": ("gzip", "snappy", "zstd"),
+}
+"""Those of options that also take other texts."""
 
 
 def answers(
-    options: Mapping[str, Option], parse: Callable[[Mapping[str, str]], object], **always: str
+    options: Mapping[str, Setting], parse: Callable[[Mapping[str, str]], object], **always: str
 ) -> Iterator[tuple[str, str]]:
     """Each word of the values of ``options``, with the error for the word without its last letter but one. Where an
     option takes any text, there is none. ``always``: options that are set in any case."""
     for option in options.values():
-        for word in _WORD.findall(option.values):
+        words = option.rule.choices if isinstance(option.rule, Enumeration) else _WORDS.get(option.name, ())
+        for word in ("true", "false") if isinstance(option.rule, Boolean) else words:
             wrong = word[:-2] + word[-1]
             try:
                 parse({**always, option.name: wrong})

@@ -4,7 +4,6 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.sources.options.option import EVERY
 from seglog.sources.options.read_options import (
     EARLIEST,
     LATEST,
@@ -15,6 +14,7 @@ from seglog.sources.options.read_options import (
     TimestampBound,
     parse_options,
 )
+from seglog.sources.options.rules import EVERY
 from tests.sources.options.misspelled import answers
 
 PATH = {"path": "/data"}

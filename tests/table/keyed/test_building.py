@@ -298,7 +298,7 @@ def test_kinds_of_tables_do_not_mix(tmp_path: Path) -> None:
     update_table(log.path, other, topic="t")
     with pytest.raises(InvalidConfigError, match=r"other/t has all records of its topic, .* leave out --latest"):
         update_keyed_table(log.path, other, topic="t")
-    with pytest.raises(InvalidConfigError, match="a keyed table does not take option startingOffsets"):
+    with pytest.raises(InvalidConfigError, match="this table does not take option startingOffsets"):
         log.update(options={"startingOffsets": "earliest"})
 
 

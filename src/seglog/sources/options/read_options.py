@@ -1,6 +1,8 @@
 """The options of ``spark.read.format("seglog")``: names, values and valid combinations.
 
-Options of Spark's Kafka connector keep their names and meanings (``KafkaSourceProvider.scala``).
+Options of Spark's Kafka connector keep their names and meanings (``KafkaSourceProvider.scala``). The fields of
+`ReadOptions` declare the options whose values they are; `_COMBINED` declares those that lead to a field together. All
+else about an option is read from there: `seglog.table`, the command line and the reference pages, too.
 """
 
 from __future__ import annotations
@@ -12,13 +14,33 @@ from typing import Any, Final, Literal
 
 from seglog.client.client_config import READ, ClientConfig
 from seglog.core.errors import InvalidConfigError
+from seglog.core.settings import (
+    Boolean,
+    Duration,
+    Options,
+    OptionValues,
+    Parsed,
+    Size,
+    UnfitError,
+    int64,
+    not_empty,
+    one_of,
+    option,
+    setting,
+    settings_of,
+)
 from seglog.core.suggestions import did_you_mean
 from seglog.core.types import TopicPartition
-from seglog.sources.options import option as text
-from seglog.sources.options.option import Option, OptionTable, OptionValues
+from seglog.sources.options import rules
 from seglog.sources.options.topic_pattern import compile_java
-from seglog.sources.options.value_options import READ_ROWS
-from seglog.values.value_options import ValueOptions, dead_letter_directory, parse_value_options
+from seglog.values.value_options import (
+    NO_FORMATS,
+    ONLY_WRITES,
+    VALUE_OPTIONS,
+    ValueOptions,
+    dead_letter_directory,
+    parse_value_options,
+)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -70,6 +92,17 @@ Selection = Subscribe | SubscribePattern | Assign | None
 """None: every topic."""
 
 
+STREAM: Final = "stream"
+BROKER: Final = "broker"
+NOWHERE: Final = "none"
+"""The uses of options that have an effect in streams, through brokers, or nowhere: options of the Kafka connector."""
+_VIEWS: Final = ("records", "latest", "latest-parts", "batches", "segments", "group-offsets", "transactions", "tasks")
+RECORD_VIEWS: Final = frozenset({"records", "latest", "latest-parts"})
+"""Views with the columns of a record."""
+_PERMISSIVE: Final = "permissive"
+_READ_COMMITTED: Final = "read_committed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """The options of one ``load()``, checked.
@@ -80,37 +113,128 @@ class ReadOptions:
     ``permissive``: damage is left out. ``null_timestamps``: a timestamp that is out of range is null.
     """
 
-    paths: tuple[str, ...]
-    client: ClientConfig | None
-    view: str
-    selection: Selection
-    starting: Bound
-    ending: Bound
-    fail_on_data_loss: bool
-    include_headers: bool
-    min_partitions: int | None
-    max_records: int | None
-    max_bytes: int
-    max_memory: int
-    parallelism: int | None
-    columns: tuple[str, ...] | None
-    keys: tuple[bytes | None, ...] | None
-    read_committed: bool
-    include_control: bool
-    until: str | None
-    replica: str
-    permissive: bool
-    null_timestamps: bool
-    formats: ValueOptions
-    dead_letters: str | None
-    max_offsets_per_trigger: int | None
-    min_offsets_per_trigger: int | None
-    max_trigger_delay_ms: int
-    commit_to_group: str | None
-    poll_timeout_ms: int
-    offset_retries: int
-    offset_retry_ms: int
-    notes: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    client: ClientConfig | None = None
+    selection: Selection = None
+    starting: Bound = EARLIEST
+    ending: Bound = LATEST
+    keys: tuple[bytes | None, ...] | None = None
+    read_committed: bool = False
+    permissive: bool = False
+    null_timestamps: bool = False
+    formats: ValueOptions = NO_FORMATS
+    notes: tuple[str, ...] = ()
+    fail_on_data_loss: bool = setting(
+        Boolean(),
+        "`false`: read from the nearest offset that exists, with a warning.",
+        default=True,
+        name="failOnDataLoss",
+    )
+    min_partitions: int | None = setting(
+        int64(1),
+        "Plan at least about this many tasks, with the same ranges as the connector.",
+        default=None,
+        name="minPartitions",
+    )
+    max_records: int | None = setting(
+        int64(1),
+        "Plan tasks of at most this many offsets, with the same ranges as the connector.",
+        default=None,
+        name="maxRecordsPerPartition",
+    )
+    max_bytes: int = setting(
+        Size(),
+        "Split larger tasks, so that one large partition keeps all cores busy: in directories at batch boundaries that "
+        "the sparse index knows, through brokers by an estimate from the first batches.",
+        default=128 << 20,
+        name="maxBytesPerPartition",
+    )
+    parallelism: int | None = setting(
+        int64(1),
+        "How many tasks run at once. Large partitions are split to use that many cores; if there are more than four "
+        "partitions per core, or more than 32, small ones share a task. seglog sees `--conf`, `--master`, "
+        "`--num-executors` and similar flags, but not `spark-defaults.conf`; if the number is only set there, it plans "
+        "tasks of 32 MiB.",
+        default=None,
+        otherwise="from the driver's command line",
+    )
+    include_headers: bool = setting(Boolean(), "Add the column `headers`.", default=False, name="includeHeaders")
+    columns: tuple[str, ...] | None = setting(
+        Parsed("`key, offset` or a JSON list", rules.names),
+        "Only these are decoded; also `isTombstone` (the record has no value), `isControl, isTransactional, "
+        'producerId, producerEpoch, sequence, leaderEpoch`. `.schema("offset bigint, value binary")` does the same.',
+        default=None,
+        otherwise="the seven columns of the connector",
+    )
+    include_control: bool = setting(
+        Boolean(), "Return transaction markers as rows.", default=False, name="includeControl"
+    )
+    until: str | None = setting(
+        one_of("highWatermark", "logEnd"),
+        "Where the log ends for this query. A warning names the file with the high watermark: `seglog.watermarks` of a "
+        "running `seglog serve`, which is never stale, or `replication-offset-checkpoint`, which is up to five seconds "
+        "old.",
+        default=None,
+        otherwise="`highWatermark` if the directory is in use or there are several replicas; else `logEnd`",
+    )
+    replica: str = setting(
+        Parsed("`longest`, a broker's id, a log directory", rules.path),
+        "Which of several replicas to read; `longest` is the one that can be read the furthest.",
+        default="longest",
+    )
+    dead_letters: str | None = setting(
+        Parsed("a directory's absolute path", dead_letter_directory),
+        "With `mode=permissive`: records whose key or value cannot be decoded are also written there.",
+        default=None,
+        name="deadLetter",
+        use="values",
+    )
+    view: str = setting(one_of(*_VIEWS), "See [below](#views). Not in streams.", default="records")
+    max_memory: int = setting(
+        Size(1 << 30),  # Arrow's arrays of bytes end at 2 GiB
+        "With `view=latest`: beyond this, a task spills to `SPARK_LOCAL_DIRS`, or to the directory for temporary "
+        "files. At most `1g`.",
+        default=128 << 20,
+        name="maxMemoryPerTask",
+    )
+    max_offsets_per_trigger: int | None = setting(
+        int64(1), "At most this many offsets in a micro-batch.", default=None, name="maxOffsetsPerTrigger", use=STREAM
+    )
+    min_offsets_per_trigger: int | None = setting(
+        int64(1), "Wait until there are this many new offsets …", default=None, name="minOffsetsPerTrigger", use=STREAM
+    )
+    max_trigger_delay_ms: int = setting(
+        Duration(), "… but not longer than this.", default=15 * 60 * 1000, name="maxTriggerDelay", use=STREAM
+    )
+    commit_to_group: str | None = setting(
+        Parsed("a group id", not_empty),
+        "Commit the offsets of finished micro-batches to this consumer group, so that lag tools see the query. Spark's "
+        "checkpoint alone decides where the query continues.",
+        default=None,
+        name="commitToGroup",
+        use=BROKER,
+    )
+    poll_timeout_ms: int = setting(
+        int64(1, unit="milliseconds"),
+        "How long a task waits for a partition without a leader, or for a broker that does not answer.",
+        default=120_000,
+        name="kafkaConsumer.pollTimeoutMs",
+        use=BROKER,
+    )
+    offset_retries: int = setting(
+        int64(0),
+        "How often the driver asks again for offsets while a leader is missing …",
+        default=3,
+        name="fetchOffset.numRetries",
+        use=BROKER,
+    )
+    offset_retry_ms: int = setting(
+        int64(0, unit="milliseconds"),
+        "… and how long it waits before each attempt.",
+        default=1_000,
+        name="fetchOffset.retryIntervalMs",
+        use=BROKER,
+    )
 
     @property
     def is_divided(self) -> bool:
@@ -118,38 +242,36 @@ class ReadOptions:
         return self.min_partitions is not None or self.max_records is not None
 
 
-def _subscribe(name: str, value: str) -> Subscribe:
+def _subscribe(value: str) -> Subscribe:
     topics = [topic.strip() for topic in value.split(",") if topic.strip()]
     if not topics:
-        raise InvalidConfigError(f"option {name} is {value!r}: it names no topic")
-    return Subscribe(topics=tuple(dict.fromkeys(text.topic(name, topic) for topic in topics)))
+        raise UnfitError(f" is {value!r}: it names no topic")
+    return Subscribe(topics=tuple(dict.fromkeys(rules.topic(topic) for topic in topics)))
 
 
-def _pattern(name: str, value: str) -> SubscribePattern:
-    pattern = text.text(name, value).strip()
+def _pattern(value: str) -> SubscribePattern:
+    pattern = not_empty(value)
     try:
         compile_java(pattern)
     except (re.error, RecursionError) as error:
-        raise InvalidConfigError(f"option {name} is {value!r}, which is not a regular expression: {error}") from error
+        raise UnfitError(f" is {value!r}, which is not a regular expression: {error}") from error
     return SubscribePattern(pattern=pattern)
 
 
-def _timestamps(name: str, value: str) -> Mapping[TopicPartition, int]:
+def _timestamps(value: str) -> Mapping[TopicPartition, int]:
     example = '{"flights": {"0": 1357000000000}} (milliseconds since 1970)'
-    return text.per_partition(name, value, low=0, example=example)
+    return rules.per_partition(value, low=0, example=example)
 
 
-def parse_offsets(name: str, value: str) -> Offsets:
+def parse_offsets(value: str) -> Offsets:
     """``earliest``, ``latest``, ``{"topic": {"0": 12}}`` or ``{"topic": "earliest"}``."""
     word = value.strip().lower()
     if word in _ENDS:
         return _ENDS[word]
     if re.fullmatch(r"[a-z_-]+", word):
-        raise InvalidConfigError(
-            f"option {name} is {value!r}: earliest or latest, or offsets of partitions{did_you_mean(word, _ENDS)}"
-        )
+        raise UnfitError(f" is {value!r}: earliest or latest, or offsets of partitions{did_you_mean(word, _ENDS)}")
     example = '{"flights": {"0": 1234, "1": -2}} (-2 is earliest, -1 latest), or earliest, or latest'
-    return text.per_partition(name, value, low=EARLIEST, example=example, words=_ENDS)
+    return rules.per_partition(value, low=EARLIEST, example=example, words=_ENDS)
 
 
 def option_name(side: Literal["starting", "ending"], bound: Bound) -> str:
@@ -159,128 +281,65 @@ def option_name(side: Literal["starting", "ending"], bound: Bound) -> str:
     return f"{side}Timestamp" if isinstance(bound.timestamps, int) else f"{side}OffsetsByTimestamp"
 
 
-_BY_PARTITION: Final = '`{"a": {"0": 1357000000000}}`'
-_OFFSETS: Final = '`earliest`, `latest` or `{"a": {"0": 17, "1": -2}, "b": "latest"}`'
-_ISOLATION: Final = text.choice("read_uncommitted", "read_committed")
-_TRUE_FALSE: Final = "`true`, `false`"
-_VIEWS: Final = ("records", "latest", "latest-parts", "batches", "segments", "group-offsets", "transactions", "tasks")
-RECORD_VIEWS: Final = frozenset({"records", "latest", "latest-parts"})
-"""Views with the columns of a record."""
-_MOST_MEMORY: Final = 1 << 30
-"""Arrow's arrays of bytes end at 2 GiB."""
-OPTIONS: Final = OptionTable(
-    Option("path", lambda name, value: (text.text(name, value),),
-           "a log directory, a partition's directory, a glob, or several of these, separated by commas",
-           "Directories of several brokers count as one set of topics: see "
-           "[below](#directories-of-several-brokers).", default=(), default_text="required"),
-    Option("paths", lambda name, value: tuple(text.json_list(name, value, '["/a", "/b"]')), "a JSON list",
-           "The form in which Spark passes `load([…])`.", default=()),
-    Option("subscribe", _subscribe, "`a,b`",
-           "Topics. At most one of `subscribe`, `subscribePattern` and `assign` may be set.",
-           default_text="every topic except Kafka's internal ones"),
-    Option("subscribePattern", _pattern, "a Java regular expression",
-           "Topics whose whole name matches."),
-    Option("assign", lambda name, value: Assign(partitions=text.partitions(name, value)), '`{"a": [0, 1]}`',
-           "Partitions. Without any, as in `{}`, a query has no records."),
-    Option("startingOffsets", parse_offsets, _OFFSETS,
-           "The first offset to read, of each partition or of all partitions of a topic; -2 is the earliest. A batch "
-           "query refuses `latest` and -1.",
-           default_text="`earliest`; in streams `latest`"),
-    Option("endingOffsets", parse_offsets, _OFFSETS,
-           "The offset at which to stop, in the same form; -1 is the latest. Refuses `earliest` and -2. Not in "
-           "streams.",
-           default=LATEST, default_text="`latest`"),
-    Option("startingOffsetsByTimestamp", _timestamps, _BY_PARTITION,
-           "Start at the first record with this timestamp (ms) or a later one. Overrides `startingOffsets`."),
-    Option("endingOffsetsByTimestamp", _timestamps, _BY_PARTITION,
-           "Stop before the first such record. Overrides `endingOffsets`. Not in streams."),
-    Option("startingTimestamp", text.number(0), "milliseconds",
-           "The same for all partitions. Overrides both."),
-    Option("endingTimestamp", text.number(0), "milliseconds",
-           "The same for all partitions. Overrides both. Not in streams."),
-    Option("startingOffsetsByTimestampStrategy", text.choice("error", "latest"), "`error`, `latest`",
-           "What to do if every record is earlier than the timestamp.", default="error"),
-    Option("failOnDataLoss", text.boolean, _TRUE_FALSE,
-           "`false`: read from the nearest offset that exists, with a warning.", default=True),
-    Option("minPartitions", text.number(), "a number",
-           "Plan at least about this many tasks, with the same ranges as the connector."),
-    Option("maxRecordsPerPartition", text.number(), "a number",
-           "Plan tasks of at most this many offsets, with the same ranges as the connector."),
-    Option("maxBytesPerPartition", text.size, "bytes, as in `128m`",
-           "Split larger tasks, so that one large partition keeps all cores busy: in directories at batch boundaries "
-           "that the sparse index knows, through brokers by an estimate from the first batches.",
-           default=128 << 20, default_text="`128m`"),
-    Option("parallelism", text.number(), "a number",
-           "How many tasks run at once. Large partitions are split to use that many cores; if there are more than four "
-           "partitions per core, or more than 32, small ones share a task. seglog sees `--conf`, `--master`, "
-           "`--num-executors` and similar flags, but not `spark-defaults.conf`; if the number is only set there, it "
-           "plans tasks of 32 MiB.",
-           default_text="from the driver's command line"),
-    Option("includeHeaders", text.boolean, _TRUE_FALSE,
-           "Add the column `headers`.", default=False),
-    Option("columns", text.names, "`key, offset` or a JSON list",
-           "Only these are decoded; also `isTombstone` (the record has no value), `isControl, isTransactional, "
-           'producerId, producerEpoch, sequence, leaderEpoch`. `.schema("offset bigint, value binary")` does the same.',
-           default_text="the seven columns of the connector"),
-    Option("keyEquals", lambda name, value: (text.key(name, value),), "text, `hex:…` or `base64:…`",
-           "Only records with this key. The worker compares keys before it copies a record, so others never leave it."),
-    Option("keyIn", text.keys, "a JSON list of keys",
-           "Only records with one of these keys; `null` stands for no key."),
-    Option("isolationLevel", _ISOLATION, "`read_uncommitted`, `read_committed`",
-           "`read_committed` reads up to the last stable offset, without aborted transactions.",
-           default_text="`read_uncommitted`"),
-    Option("kafka.isolation.level", _ISOLATION, "the same",
-           "The connector's name for `isolationLevel`."),
-    Option("includeControl", text.boolean, _TRUE_FALSE,
-           "Return transaction markers as rows.", default=False),
-    Option("until", text.choice("highWatermark", "logEnd"), "`highWatermark`, `logEnd`",
-           "Where the log ends for this query. A warning names the file with the high watermark: `seglog.watermarks` "
-           "of a running `seglog serve`, which is never stale, or `replication-offset-checkpoint`, which is up to five "
-           "seconds old.",
-           default_text="`highWatermark` if the directory is in use or there are several replicas; else `logEnd`"),
-    Option("replica", text.text, "`longest`, a broker's id, a log directory",
-           "Which of several replicas to read; `longest` is the one that can be read the furthest.", default="longest"),
-    Option("mode", text.choice("failFast", "permissive"), "`failFast`, `permissive`",
-           "`failFast`: damage ends the query with file, position, offset and reason, and so does a timestamp that is "
-           "out of range. `permissive`: damage is skipped and such a timestamp is null; both are counted and logged.",
-           default="failFast"),
-    *READ_ROWS,
-    Option("deadLetter", lambda _, value: dead_letter_directory(value), "a directory's absolute path",
-           "With `mode=permissive`: records whose key or value cannot be decoded are also written there.",
-           use="values"),
-    Option("view", text.choice(*_VIEWS), ", ".join(f"`{view}`" for view in _VIEWS),
-           "See [below](#views). Not in streams.", default="records"),
-    Option("maxMemoryPerTask", text.size, "bytes, as in `128m`",
-           "With `view=latest`: beyond this, a task spills to `SPARK_LOCAL_DIRS`, or to the directory for temporary "
-           "files. At most `1g`.",
-           default=128 << 20, default_text="`128m`"),
-    Option("maxOffsetsPerTrigger", text.number(), "a number",
-           "At most this many offsets in a micro-batch.", use="stream"),
-    Option("minOffsetsPerTrigger", text.number(), "a number",
-           "Wait until there are this many new offsets …", use="stream"),
-    Option("maxTriggerDelay", text.duration_ms, "a duration, as in `15m`",
-           "… but not longer than this.", default=15 * 60 * 1000, default_text="`15m`", use="stream"),
-    Option("kafka.bootstrap.servers", text.word, "`host:port, …`",
-           "Read through these brokers instead of from directories; with `path`, "
-           "[from both](#through-brokers-with-mounted-files).", use="broker"),
-    Option("commitToGroup", text.word, "a group id",
-           "Commit the offsets of finished micro-batches to this consumer group, so that lag tools see the query. "
-           "Spark's checkpoint alone decides where the query continues.", use="broker"),
-    Option("kafkaConsumer.pollTimeoutMs", text.number(), "milliseconds",
-           "How long a task waits for a partition without a leader, or for a broker that does not answer.",
-           default=120_000, default_text="120000", use="broker"),
-    Option("fetchOffset.numRetries", text.number(0), "a number",
-           "How often the driver asks again for offsets while a leader is missing …", default=3, default_text="3",
-           use="broker"),
-    Option("fetchOffset.retryIntervalMs", text.number(0), "milliseconds",
-           "… and how long it waits before each attempt.", default=1_000, default_text="1000", use="broker"),
-    Option("groupIdPrefix", text.text, "", "", use="none"),
+_OFFSETS: Final = Parsed('`earliest`, `latest` or `{"a": {"0": 17, "1": -2}, "b": "latest"}`', parse_offsets)
+_BY_PARTITION: Final = Parsed('`{"a": {"0": 1357000000000}}`', _timestamps)
+_TIMESTAMP: Final = int64(0, unit="milliseconds")
+_ISOLATION: Final = one_of("read_uncommitted", _READ_COMMITTED)
+
+
+_COMBINED: Final = (
+    option("path", Parsed("a log directory, a partition's directory, a glob, or several of these, separated by "
+              "commas", lambda value: (rules.path(value),)),
+              "Directories of several brokers count as one set of topics: see "
+              "[below](#directories-of-several-brokers).", default=(), otherwise="required"),
+    option("paths", Parsed("a JSON list", lambda value: tuple(rules.json_list(value, '["/a", "/b"]'))),
+              "The form in which Spark passes `load([…])`.", default=()),
+    option("subscribe", Parsed("`a,b`", _subscribe),
+              "Topics. At most one of `subscribe`, `subscribePattern` and `assign` may be set.",
+              otherwise="every topic except Kafka's internal ones"),
+    option("subscribePattern", Parsed("a Java regular expression", _pattern), "Topics whose whole name matches."),
+    option("assign", Parsed('`{"a": [0, 1]}`', lambda value: Assign(partitions=rules.partitions(value))),
+              "Partitions. Without any, as in `{}`, a query has no records."),
+    option("startingOffsets", _OFFSETS,
+              "The first offset to read, of each partition or of all partitions of a topic; -2 is the earliest. A "
+              "batch query refuses `latest` and -1.", otherwise="`earliest`; in streams `latest`"),
+    option("endingOffsets", _OFFSETS,
+              "The offset at which to stop, in the same form; -1 is the latest. Refuses `earliest` and -2. Not in "
+              "streams.", default=LATEST, otherwise="`latest`"),
+    option("startingOffsetsByTimestamp", _BY_PARTITION,
+              "Start at the first record with this timestamp (ms) or a later one. Overrides `startingOffsets`."),
+    option("endingOffsetsByTimestamp", _BY_PARTITION,
+              "Stop before the first such record. Overrides `endingOffsets`. Not in streams."),
+    option("startingTimestamp", _TIMESTAMP, "The same for all partitions. Overrides both."),
+    option("endingTimestamp", _TIMESTAMP, "The same for all partitions. Overrides both. Not in streams."),
+    option("startingOffsetsByTimestampStrategy", one_of("error", "latest"),
+              "The action if every record is earlier than the timestamp.", default="error"),
+    option("keyEquals", Parsed("text, `hex:…` or `base64:…`", lambda value: (rules.key(value),)),
+              "Only records with this key. The worker compares keys before it copies a record, so others never leave "
+              "it."),
+    option("keyIn", Parsed("a JSON list of keys", rules.keys),
+              "Only records with one of these keys; `null` stands for no key."),
+    option("isolationLevel", _ISOLATION,
+              "`read_committed` reads up to the last stable offset, without aborted transactions.",
+              otherwise="`read_uncommitted`"),
+    option("kafka.isolation.level", _ISOLATION, "The connector's name for `isolationLevel`."),
+    option("mode", one_of("failFast", _PERMISSIVE),
+              "`failFast`: damage ends the query with file, position, offset and reason, and so does a timestamp that "
+              "is out of range. `permissive`: damage is skipped and such a timestamp is null; both are counted and "
+              "logged.", default="failFast"),
+    option(f"kafka.{rules.SERVERS}", rules.BROKERS,
+              "Read through these brokers instead of from directories; with `path`, "
+              "[from both](#through-brokers-with-mounted-files).", use=BROKER),
+    option("groupIdPrefix", Parsed("", not_empty), "", use=NOWHERE),
 )  # fmt: skip
+_FIELDS: Final = settings_of(ReadOptions)
+OPTIONS: Final = Options(
+    *_COMBINED, *_FIELDS.values(), *(row for row in VALUE_OPTIONS.values() if row.use != ONLY_WRITES)
+)
 """Every option of the source. Those of Kafka's client (``kafka.*``) have no effect on files."""
 _ONLY_FILES: Final = ("until", "replica")
 """Options that choose among files. A broker hands out what is committed."""
 
-_SERVERS: Final = "bootstrap.servers"
 _SPARKS_OWN: Final = frozenset({"owner", "provider", "location", "comment", "external", "is_managed_location"})
 """Options that Spark adds in ``CREATE TABLE … USING seglog``."""
 _REFUSED: Final = {
@@ -314,13 +373,13 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
     values, properties = _values(options)
     paths = values.of("path") + values.of("paths")
     client = None
-    if _SERVERS in properties:
-        client = text.client_config(properties, READ)
+    if rules.SERVERS in properties:
+        client = rules.client_config(properties, READ)
         _check_brokers(values, paths)
     elif not paths:
         raise InvalidConfigError(
             "option path is missing: set it to a log directory, a partition's directory or a glob; or set "
-            f"kafka.{_SERVERS} to read through brokers" + ("" if options else _HINT)
+            f"kafka.{rules.SERVERS} to read through brokers" + ("" if options else _HINT)
         )
     _check_latest(values)
     selection = _only_one(values, "subscribe", "subscribePattern", "assign")
@@ -334,38 +393,20 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
     most, least = values.of("maxOffsetsPerTrigger"), values.of("minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
         raise InvalidConfigError(f"option minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
+    is_permissive = values.of("mode") == _PERMISSIVE
     return ReadOptions(
         paths=paths,
         client=client,
-        view=values.of("view"),
         selection=selection,
         starting=starting,
         ending=ending,
-        fail_on_data_loss=values.of("failOnDataLoss"),
-        include_headers=values.of("includeHeaders"),
-        min_partitions=values.of("minPartitions"),
-        max_records=values.of("maxRecordsPerPartition"),
-        max_bytes=values.of("maxBytesPerPartition"),
-        max_memory=values.of("maxMemoryPerTask"),
-        parallelism=values.of("parallelism"),
-        columns=values.of("columns"),
         keys=keys,
-        read_committed=_isolation(values) == "read_committed",
-        include_control=values.of("includeControl"),
-        until=values.of("until"),
-        replica=values.of("replica"),
-        permissive=values.of("mode") == "permissive",
-        null_timestamps=values.of("mode") == "permissive",
+        read_committed=_isolation(values) == _READ_COMMITTED,
+        permissive=is_permissive,
+        null_timestamps=is_permissive,
         formats=_formats(values, options),
-        dead_letters=values.of("deadLetter"),
-        max_offsets_per_trigger=most,
-        min_offsets_per_trigger=least,
-        max_trigger_delay_ms=values.of("maxTriggerDelay"),
-        commit_to_group=values.of("commitToGroup"),
-        poll_timeout_ms=values.of("kafkaConsumer.pollTimeoutMs"),
-        offset_retries=values.of("fetchOffset.numRetries"),
-        offset_retry_ms=values.of("fetchOffset.retryIntervalMs"),
         notes=_notes(values, client, properties, stream=stream),
+        **values.by_attribute(_FIELDS.values()),
     )
 
 
@@ -378,13 +419,13 @@ def _values(options: Mapping[str, str]) -> tuple[OptionValues, dict[str, str]]:
             raise InvalidConfigError(f"option {key} is not supported: {_REFUSED[lower]}")
         if lower.startswith("kafka."):
             properties[lower.removeprefix("kafka.")] = value
-        if (option := OPTIONS.find(key)) is not None:
-            values.add(option, value)
+        if (found := OPTIONS.find(key)) is not None:
+            values.add(found, value)
         elif lower.startswith("kafka."):
             pass
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
             raise OPTIONS.unknown(key)
-    text.check_properties(properties)
+    rules.check_properties(properties)
     return values, properties
 
 
@@ -393,7 +434,7 @@ def _formats(values: OptionValues, options: Mapping[str, str]) -> ValueOptions:
     if "deadLetter" in values:
         if not formats.columns:
             raise InvalidConfigError("option deadLetter has no effect without valueFormat or keyFormat")
-        if values.of("mode") != "permissive":
+        if values.of("mode") != _PERMISSIVE:
             raise InvalidConfigError("option deadLetter needs mode=permissive: with failFast the query ends")
     if formats.columns and values.of("view") not in RECORD_VIEWS:
         raise InvalidConfigError(f"options valueFormat and keyFormat: the view {values.of('view')} has no such columns")
@@ -447,8 +488,6 @@ def _check_stream(values: OptionValues) -> None:
 
 
 def _check_latest(values: OptionValues) -> None:
-    if values.of("maxMemoryPerTask") > _MOST_MEMORY:
-        raise InvalidConfigError(f"option maxMemoryPerTask is {values['maxMemoryPerTask']}: at most 1g")
     if values.of("view").startswith("latest") and values.of("includeControl"):
         raise InvalidConfigError(
             f"option includeControl: a transaction's marker has no key; the view is {values['view']}"
@@ -479,11 +518,11 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
         return
     names = option_name("starting", starting), option_name("ending", ending)
     # A topic with a word matches all that the other option has for it.
-    wide = {one.topic for one in (*start, *end) if one.partition == text.EVERY}
+    wide = {one.topic for one in (*start, *end) if one.partition == rules.EVERY}
     wide &= {one.topic for one in start} & {one.topic for one in end}
     if differ := [one for one in set(start) ^ set(end) if one.topic not in wide]:
         odd = min(differ)
-        which = f"topic {odd.topic!r}" if odd.partition == text.EVERY else str(odd)
+        which = f"topic {odd.topic!r}" if odd.partition == rules.EVERY else str(odd)
         raise InvalidConfigError(
             f"options {names[0]} and {names[1]} must name the same partitions; only one has {which}"
         )
@@ -503,15 +542,15 @@ def _check_brokers(values: OptionValues, paths: Collection[str]) -> None:
 def _notes(
     values: Mapping[str, Any], client: ClientConfig | None, properties: Collection[str], *, stream: bool | None
 ) -> tuple[str, ...]:
-    ignored = [name for name in values if OPTIONS[name].use == "none"]
+    ignored = [name for name in values if OPTIONS[name].use == NOWHERE]
     if client is not None:
         names = [f"kafka.{name}" for name in client.without_effect] + ignored
         notes = [f"these options have no effect: {', '.join(names)}"] if names else []
     else:
         names = sorted(f"kafka.{name}" for name in properties if f"kafka.{name}" != "kafka.isolation.level")
         names += ignored
-        names += [name for name in values if OPTIONS[name].use == "broker" and name not in names]
+        names += [name for name in values if OPTIONS[name].use == BROKER and name not in names]
         notes = [f"seglog reads files and connects to no broker: it ignores {', '.join(names)}"] if names else []
     if not stream:
-        notes += [f"option {name} is ignored in a batch query" for name in values if OPTIONS[name].use == "stream"]
+        notes += [f"option {name} is ignored in a batch query" for name in values if OPTIONS[name].use == STREAM]
     return tuple(notes)

@@ -68,7 +68,7 @@ class _Sink:
             options = self._options = options.for_broker()
         job = f"{uuid.uuid4().hex}-{owner}"
         create: dict[str, int | None] = {
-            name: partitions or options.num_partitions for name, partitions in options.create_topics.items()
+            name: partitions or options.num_partitions for name, partitions in (options.create_topics or {}).items()
         }
         if options.topic is not None:
             create.setdefault(options.topic, options.num_partitions)

@@ -1,12 +1,12 @@
 """The options of ``df.write.format("seglog")``, and the columns that a frame must have.
 
 Names and meanings are those of the sink of Spark's Kafka connector (``KafkaWriter.scala``), of Kafka's producer
-(``compression.type``, ``batch.size``), and of Delta (``txnAppId``, ``txnVersion``).
+(``compression.type``, ``batch.size``), and of Delta (``txnAppId``, ``txnVersion``). The fields of `WriteOptions`
+declare the options whose values they are, and `_COMBINED` those that lead to a field together.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -15,13 +15,26 @@ from typing import Any, Final, Self
 from seglog.client.client_config import WRITE, ClientConfig
 from seglog.core.config import PRODUCER, LogConfig
 from seglog.core.errors import InvalidConfigError
-from seglog.core.types import MAX_INT32, MAX_INT64
+from seglog.core.settings import (
+    Boolean,
+    Options,
+    OptionValues,
+    Parsed,
+    UnfitError,
+    int32,
+    int64,
+    not_empty,
+    one_of,
+    option,
+    setting,
+    settings_of,
+)
+from seglog.core.types import MAX_INT32
 from seglog.records.compression import Codec, check_level
-from seglog.sources.options import option as parsers
-from seglog.sources.options.option import Option, OptionTable, OptionValues
+from seglog.sources.options import rules
+from seglog.sources.options.read_options import BROKER, NOWHERE
 from seglog.sources.options.read_options import OPTIONS as SOURCE_OPTIONS
-from seglog.sources.options.value_options import WRITE_ROWS
-from seglog.values.value_options import ValueOptions, parse_value_options
+from seglog.values.value_options import NO_FORMATS, VALUE_OPTIONS, ValueOptions, parse_value_options
 
 STREAM_LINGER_SECONDS: Final = 5
 """How long a stream keeps the directory open after a micro-batch, unless the option says otherwise."""
@@ -66,6 +79,27 @@ class BrokerOptions:
     fail_on_data_loss: bool
 
 
+def _codec(value: str) -> Codec:
+    try:
+        return Codec.parse(not_empty(value).lower())
+    except InvalidConfigError as error:
+        raise UnfitError(f": {error}") from error
+
+
+def _topics(value: str) -> dict[str, int | None]:
+    example = '{"flights": 4, "carriers": 1}'
+    parsed = rules.parse_json(value)
+    if parsed is None:
+        parsed = {topic.strip(): None for topic in value.split(",") if topic.strip()}
+    if not isinstance(parsed, dict) or not parsed:
+        raise UnfitError(f" is {value!r}: it must be names separated by commas, or JSON as in {example}")
+    for topic, partitions in parsed.items():
+        rules.topic(topic)
+        if partitions is not None and (not isinstance(partitions, int) or not 0 < partitions <= MAX_INT32):
+            raise UnfitError(f" has {partitions!r} partitions for {topic}; write it as in {example}")
+    return parsed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """The options of one ``save()`` or ``start()``, checked. ``ignored`` are ``kafka.*`` options without effect.
@@ -77,24 +111,69 @@ class WriteOptions:
 
     path: str
     brokers: BrokerOptions | None
-    topic: str | None
     compression: Codec | None
     level: int | None
     batch_size: int
     batch_size_given: bool
-    buffer_bytes: int
-    num_partitions: int | None
-    create_topics: Mapping[str, int | None]
     topic_config: Mapping[str, str]
     transaction: AppTransaction | None
-    allow_foreign: bool
-    linger_seconds: int | None
-    prefix: str
     mark_topic: str | None
     txn_topic: str
-    fail_on_data_loss: bool
-    formats: ValueOptions
-    ignored: tuple[str, ...]
+    formats: ValueOptions = NO_FORMATS
+    ignored: tuple[str, ...] = ()
+    topic: str | None = setting(
+        Parsed("a name", rules.topic),
+        "The topic of all rows. Created if it does not exist, with `numPartitions` and `topic.*`.",
+        default=None,
+        otherwise="the column `topic`",
+    )
+    num_partitions: int | None = setting(
+        int32(1),
+        "The number of partitions of a topic that is created.",
+        default=None,
+        name="numPartitions",
+        otherwise="1",
+    )
+    create_topics: Mapping[str, int | None] | None = setting(
+        Parsed('`a,b` or `{"a": 4}`', _topics),
+        "Topics that the column `topic` names and that are to be created.",
+        default=None,
+        name="createTopics",
+    )
+    buffer_bytes: int = setting(
+        int64(1 << 16, 1 << 30, unit="64 KiB to 1 GiB, in bytes"),
+        "The rows that a task buffers before it writes them. The task takes about five times as much memory.",
+        default=16 << 20,
+        name="bufferBytes",
+    )
+    allow_foreign: bool = setting(
+        Boolean(),
+        "Also write to topics that a Kafka broker created: only safe if they have one replica.",
+        default=False,
+        name="allowForeign",
+    )
+    linger_seconds: int | None = setting(
+        int64(0, 24 * 60 * 60, unit="seconds"),
+        "How long the directory stays open after the last job.",
+        default=None,
+        name="lingerSeconds",
+        otherwise="0; in streams 5",
+    )
+    prefix: str = setting(
+        Parsed("a text", not_empty),
+        "The prefix of the sink's transactional ids and groups, for access rules.",
+        default="seglog",
+        name="transactionalIdPrefix",
+        use=BROKER,
+    )
+    fail_on_data_loss: bool = setting(
+        Boolean(),
+        "`false`: continue with a warning if the mark of the last batch is missing, or a decided transaction has timed "
+        "out.",
+        default=True,
+        name="failOnDataLoss",
+        use=BROKER,
+    )
 
     def ledger_entry(self, job: str) -> tuple[str, int]:
         """The name and version of a batch job in the ledger: those of its transaction, or the job's own."""
@@ -156,88 +235,40 @@ def check_mode(*, overwrite: bool) -> None:
         )
 
 
-def _codec(name: str, value: str) -> Codec:
-    try:
-        return Codec.parse(parsers.text(name, value).strip().lower())
-    except InvalidConfigError as error:
-        raise InvalidConfigError(f"option {name}: {error}") from error
-
-
-def _topics(name: str, value: str) -> dict[str, int | None]:
-    example = '{"flights": 4, "carriers": 1}'
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        parsed = {topic.strip(): None for topic in value.split(",") if topic.strip()}
-    if not isinstance(parsed, dict) or not parsed:
-        raise InvalidConfigError(
-            f"option {name} is {value!r}: it must be names separated by commas, or JSON as in {example}"
-        )
-    for topic, partitions in parsed.items():
-        parsers.topic(name, topic)
-        if partitions is not None and (not isinstance(partitions, int) or not 0 < partitions <= MAX_INT32):
-            raise InvalidConfigError(
-                f"option {name} has {partitions!r} partitions for {topic}; write it as in {example}"
-            )
-    return parsed
-
-
 _LEVELS: Final = {f"compression.{codec.name.lower()}.level": codec for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
-_LEVEL: Final = parsers.number(-131072, 22)
-OPTIONS: Final = OptionTable(
-    Option("path", parsers.word, "a log directory, or several, separated by commas",
-           "Created if it does not exist. Several directories must belong to running brokers of one cluster.",
-           default_text="required"),
-    Option("topic", parsers.topic, "a name",
-           "The topic of all rows. Created if it does not exist, with `numPartitions` and `topic.*`.",
-           default_text="the column `topic`"),
-    Option("numPartitions", parsers.number(1, MAX_INT32), "a number",
-           "The number of partitions of a topic that is created.", default_text="1"),
-    Option("createTopics", _topics, '`a,b` or `{"a": 4}`',
-           "Topics that the column `topic` names and that are to be created."),
-    Option("compression.type", _codec, "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
-           "The codec of batches, unless the topic's `compression.type` names one.", default_text="`none`"),
-    Option("compression.level", _LEVEL, "a number",
-           "The level of that codec.", default_text="the codec's own"),
-    *(Option(name, _LEVEL, "a number", "The level if `compression.type` is this codec, as in Kafka's producer.")
+_LEVEL: Final = int64(-131072, 22)
+_COMBINED: Final = (
+    option("path", Parsed("a log directory, or several, separated by commas", not_empty),
+              "Created if it does not exist. Several directories must belong to running brokers of one cluster.",
+              otherwise="required"),
+    option("compression.type", Parsed("`none`, `gzip`, `snappy`, `lz4`, `zstd`", _codec),
+              "The codec of batches, unless the topic's `compression.type` names one.", otherwise="`none`"),
+    option("compression.level", _LEVEL, "The level of that codec.", otherwise="the codec's own"),
+    *(option(name, _LEVEL, "The level if `compression.type` is this codec, as in Kafka's producer.")
       for name in _LEVELS),
-    Option("batch.size", parsers.number(1, MAX_INT32), "bytes",
-           "The size at which a batch is full, as in Kafka's producer.", default=16384,
-           default_text="`16384`; through brokers `262144`"),
-    Option("txnAppId", parsers.word, "a name",
-           "The name of an application. A batch job with this name and `txnVersion`, which it needs, is written once, "
-           "however often it runs."),
-    Option("txnVersion", parsers.number(0, MAX_INT64), "a number",
-           "The version of that job. It must increase from job to job."),
-    Option("bufferBytes", parsers.number(1 << 16, 1 << 30), "64 KiB to 1 GiB, in bytes",
-           "The rows that a task buffers before it writes them. The task takes about five times as much memory.",
-           default=16 << 20),
-    Option("allowForeign", parsers.boolean, "`true`, `false`",
-           "Also write to topics that a Kafka broker created: only safe if they have one replica.", default=False),
-    Option("lingerSeconds", parsers.number(0, 24 * 60 * 60), "seconds",
-           "How long the directory stays open after the last job.", default_text="0; in streams 5"),
-    *WRITE_ROWS,
-    Option("kafka.bootstrap.servers", parsers.word, "`host:port, …`",
-           "Write through these brokers instead of to a directory.", use="broker"),
-    Option("delivery", parsers.choice("exactly-once", "at-least-once"), "`exactly-once`, `at-least-once`",
-           "`exactly-once`: transactions, so that after any failure each micro-batch, and each job with `txnAppId`, is "
-           "in the topics once. `at-least-once`: it may be there in part, or twice.", default="exactly-once",
-           use="broker"),
-    Option("markTopic", parsers.topic, "a topic that exists",
-           "The mark of the last batch is a group offset of its partition 0. No record is written to it. With the "
-           "column `topic`, `exactly-once` needs it.", default_text="the option `topic`", use="broker"),
-    Option("txnTopic", parsers.topic, "a compacted topic",
-           "Where a job with `txnAppId` records its version, for longer than brokers keep the mark. Created if it does "
-           "not exist.", default_text="`<transactionalIdPrefix>-txn-versions`", use="broker"),
-    Option("transactionalIdPrefix", parsers.word, "a text",
-           "The prefix of the sink's transactional ids and groups, for access rules.",
-           default="seglog", use="broker"),
-    Option("failOnDataLoss", parsers.boolean, "`true`, `false`",
-           "`false`: continue with a warning if the mark of the last batch is missing, or a decided transaction has "
-           "timed out.", default=True, use="broker"),
-    Option("includeHeaders", parsers.boolean, "`true`, `false`",
-           "Without effect: the column `headers` is written if the frame has it.", use="none"),
+    option("batch.size", int32(1, unit="bytes"), "The size at which a batch is full, as in Kafka's producer.",
+              default=16384, otherwise="`16384`; through brokers `262144`"),
+    option("txnAppId", Parsed("a name", not_empty),
+              "The name of an application. A batch job with this name and `txnVersion`, which it needs, is written "
+              "once, however often it runs."),
+    option("txnVersion", int64(0), "The version of that job. It must increase from job to job."),
+    option(f"kafka.{rules.SERVERS}", rules.BROKERS, "Write through these brokers instead of to a directory.",
+              use=BROKER),
+    option("delivery", one_of("exactly-once", "at-least-once"),
+              "`exactly-once`: transactions, so that after any failure each micro-batch, and each job with `txnAppId`, "
+              "is in the topics once. `at-least-once`: it may be there in part, or twice.", default="exactly-once",
+              use=BROKER),
+    option("markTopic", Parsed("a topic that exists", rules.topic),
+              "The mark of the last batch is a group offset of its partition 0. No record is written to it. With the "
+              "column `topic`, `exactly-once` needs it.", otherwise="the option `topic`", use=BROKER),
+    option("txnTopic", Parsed("a compacted topic", rules.topic),
+              "Where a job with `txnAppId` records its version, for longer than brokers keep the mark. Created if it "
+              "does not exist.", otherwise="`<transactionalIdPrefix>-txn-versions`", use=BROKER),
+    option("includeHeaders", Boolean(),
+              "Without effect: the column `headers` is written if the frame has it.", use=NOWHERE),
 )  # fmt: skip
+_FIELDS: Final = settings_of(WriteOptions)
+OPTIONS: Final = Options(*_COMBINED, *_FIELDS.values(), *VALUE_OPTIONS.values())
 """Every option of the sink, except ``topic.<key of Kafka's topic configuration>``."""
 
 _ONLY_DIRECTORIES: Final = ("numPartitions", "createTopics", "allowForeign", "lingerSeconds")
@@ -247,7 +278,6 @@ _BATCH_OF_BROKERS: Final = 256 << 10
 """A request has one batch of a partition, so small batches cost many requests."""
 _TRANSACTION_TIMEOUT: Final = 900.0
 """The most that brokers allow unless they are configured otherwise: a micro-batch may take long."""
-_SERVERS: Final = "bootstrap.servers"
 _KAFKA: Final = frozenset({"compression.type", "batch.size", *_LEVELS})
 """Keys of Kafka's producer that the connector takes with the prefix ``kafka.``; here both spellings work."""
 _REFUSED: Final = {
@@ -297,19 +327,19 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
                 continue
         if lower.startswith("topic."):
             topic_config[lower.removeprefix("topic.")] = text
-        elif (option := OPTIONS.find(lower)) is not None:
-            values.add(option, text)
+        elif (found := OPTIONS.find(lower)) is not None:
+            values.add(found, text)
         elif lower in _OF_THE_SOURCE:
             raise InvalidConfigError(f"option {key} is for reading: a sink has the option topic, or the column topic")
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
             raise OPTIONS.unknown(key)
-    parsers.check_properties(properties)
+    rules.check_properties(properties)
     brokers = None
     if "path" not in values:
-        if _SERVERS not in properties:
+        if rules.SERVERS not in properties:
             raise InvalidConfigError(
                 "option path is missing: set it to the log directory to write to; or set "
-                f"kafka.{_SERVERS} to write through brokers" + ("" if options else _HINT)
+                f"kafka.{rules.SERVERS} to write through brokers" + ("" if options else _HINT)
             )
         brokers = _brokers(values, properties, topic_config)
     elif "://" in values["path"] and not values["path"].startswith("file:"):
@@ -321,24 +351,17 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         path=values.get("path", ""),
         brokers=brokers,
-        topic=values.of("topic"),
         compression=codec,
         level=level,
         batch_size=values.of("batch.size") if brokers is None else values.get("batch.size", _BATCH_OF_BROKERS),
         batch_size_given="batch.size" in values,
-        buffer_bytes=values.of("bufferBytes"),
-        num_partitions=values.of("numPartitions"),
-        create_topics=values.of("createTopics") or {},
         topic_config=topic_config,
         transaction=_transaction(values),
-        allow_foreign=values.of("allowForeign"),
-        linger_seconds=values.of("lingerSeconds"),
-        prefix=values.of("transactionalIdPrefix"),
         mark_topic=values.get("markTopic", values.of("topic")),
         txn_topic=_txn_topic(values),
-        fail_on_data_loss=values.of("failOnDataLoss"),
         formats=parse_value_options(options),
         ignored=_ignored(values, properties, brokers),
+        **values.by_attribute(_FIELDS.values()),
     )
 
 
@@ -346,7 +369,7 @@ def _brokers(values: OptionValues, properties: Mapping[str, str], topic_config: 
     given = [name for name in _ONLY_DIRECTORIES if name in values] + [f"topic.{name}" for name in topic_config]
     if given:
         raise InvalidConfigError(f"option {given[0]} is for directories: create topics at the brokers")
-    client = parsers.client_config(properties, WRITE)
+    client = rules.client_config(properties, WRITE)
     if client.partitioner != "default":
         raise InvalidConfigError("option kafka.partitioner.class is not supported: set the column partition")
     if client.acks == 0:
@@ -379,8 +402,8 @@ def _txn_topic(values: OptionValues) -> str:
         return str(values["txnTopic"])
     prefix: str = values.of("transactionalIdPrefix")
     try:
-        return parsers.topic("txnTopic", f"{prefix}-txn-versions")
-    except InvalidConfigError:
+        return rules.topic(f"{prefix}-txn-versions")
+    except UnfitError:
         if "txnAppId" not in values:
             return ""
         raise InvalidConfigError(
@@ -392,7 +415,7 @@ def _ignored(values: OptionValues, properties: Mapping[str, str], brokers: Broke
     if brokers is not None:
         return tuple(f"kafka.{name}" for name in brokers.client.without_effect)
     names = {f"kafka.{name}" for name in properties if name not in _KAFKA}
-    names |= {name for name in values if OPTIONS[name].use == "broker" and name not in _OF_MARKS}
+    names |= {name for name in values if OPTIONS[name].use == BROKER and name not in _OF_MARKS}
     return tuple(sorted(names))
 
 

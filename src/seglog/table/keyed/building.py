@@ -21,13 +21,13 @@ from seglog.core.extras import require
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.sources.latest.source import hash_key, latest_source
-from seglog.sources.options.read_options import ReadOptions, parse_options
+from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.ranges import OffsetRange
 from seglog.table.building import check_delta, follow_with_delta
 from seglog.table.continuation import check_topic, continue_from
 from seglog.table.keyed.compaction_guard import CompactionGuard
 from seglog.table.keyed.tombstone_age import is_renewal_due
-from seglog.table.log_survey import Log, LogState, committed_records, survey_log
+from seglog.table.log_survey import Log, LogState, log_options, survey_log
 from seglog.table.positions import Position, Positions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from seglog.table.record_files import WrittenFile
     from seglog.table.record_times import RecordTimes
 
-_OPTIONS: Final = {name.lower(): name for name in ("replica", "maxMemoryPerTask", "mode")}
+_OPTIONS: Final = ("replica", "maxMemoryPerTask", "mode")
 """The source's options that a keyed table takes, besides ``kafka.*``. ``mode`` counts for timestamps only."""
 _BATCH_ROWS: Final = 1 << 16
 _REBUILD: Final = "build the table anew, with --rebuild"
@@ -108,7 +108,9 @@ def update_keyed_table(
     from seglog.table.key_buckets import DEFAULT_BUCKETS
     from seglog.table.log_table import LogTable
 
-    source = _read_options(log, topic, options or {})
+    # The view that returns tombstones, with one range for a partition.
+    view = {"view": "latest-parts", "maxBytesPerPartition": str(MAX_INT64)}
+    source = log_options(log, topic, options or {}, _OPTIONS, **view)
     made = LogTable.open_or_create(table, catalog=catalog or OWN_CATALOG, key_buckets=buckets or DEFAULT_BUCKETS)
     with made as opened, opened.locked():
         check_delta(opened, wanted=delta)
@@ -130,16 +132,6 @@ def _check_kind(table: LogTable, buckets: int | None) -> int:
     if buckets not in (None, count):
         raise InvalidConfigError(f"the table {table.path.root} has {count} buckets, which never changes, not {buckets}")
     return count
-
-
-def _read_options(log: Log, topic: str, options: Mapping[str, str]) -> ReadOptions:
-    for name in options:
-        if name.lower() not in _OPTIONS and not name.lower().startswith("kafka."):
-            taken = ", ".join([*_OPTIONS.values(), "kafka.*"])
-            raise InvalidConfigError(f"a keyed table does not take option {name}; it takes {taken}")
-    # The view that returns tombstones, with one range for a partition.
-    wanted = {**committed_records(log, topic), "view": "latest-parts", "maxBytesPerPartition": str(MAX_INT64)}
-    return parse_options({**options, **wanted})
 
 
 class _Rewritten(NamedTuple):
