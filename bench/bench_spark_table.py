@@ -23,7 +23,7 @@ from bench.connector import CORES, Beside, beside, describe, noop, records, rows
 from bench.segments import rounds
 from bench.sides import Cost, in_turn, measure, median_of
 from seglog.spark import table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from tests.kit.waiting import wait_until
 
 _CASES: Final = (100, 1000)

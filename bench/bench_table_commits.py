@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from seglog.core.clock import SystemClock
 from seglog.records.columns import SCHEMA
-from seglog.table.log_table import LogTable
+from seglog.table.files.record_files import write_records
+from seglog.table.iceberg.log_table import LogTable
+from seglog.table.iceberg.positions import Position, Positions
 from seglog.table.maintenance import maintain
-from seglog.table.positions import Position, Positions
-from seglog.table.record_files import write_records
 
 _CHANGED: Final = 4
 _RECORDS: Final = 3

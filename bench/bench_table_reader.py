@@ -22,9 +22,9 @@ from bench.segments import rounds
 from bench.sides import in_turn
 from seglog.records.columns import SCHEMA
 from seglog.spark import get_spark, table
-from seglog.table.log_table import LogTable
-from seglog.table.positions import Position, Positions
-from seglog.table.record_files import write_records
+from seglog.table.files.record_files import write_records
+from seglog.table.iceberg.log_table import LogTable
+from seglog.table.iceberg.positions import Position, Positions
 
 _BATCH: Final = 1 << 16
 _READERS: Final = ("spark", "python")

@@ -16,7 +16,7 @@ from typing import Final
 
 from bench.commands import ENVIRONMENT, seglog
 from seglog.core.errors import UnknownTableError
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from seglog.testing import Broker
 from tests.kit.topics import write
 from tests.kit.waiting import wait_until

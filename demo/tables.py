@@ -14,7 +14,7 @@ from demo.produce import TOPIC
 from demo.questions import Delays
 from seglog.spark import table
 from seglog.table.building import TableUpdate, update_table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

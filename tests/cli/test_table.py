@@ -11,7 +11,7 @@ import pytest
 
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from tests.cli.run import Run, seglog_command, start_seglog
 from tests.table.tables import append, flights, scanned, stored
 

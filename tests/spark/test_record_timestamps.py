@@ -31,8 +31,8 @@ from seglog.records.timestamps import CALENDAR, STORABLE, TimestampRange
 from seglog.spark import table
 from seglog.storage.directory.log_dir import LogDir
 from seglog.table.building import Retention, TableUpdate, update_table
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.keyed.building import KeyedTableUpdate, update_keyed_table
-from seglog.table.log_table import LogTable
 from seglog.testing import Broker
 from tests.cases import case
 from tests.sources.views.view_reading import read

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from seglog.core.fs import OsFile, OsFs
-from seglog.table.layout import CATALOG
+from seglog.table.iceberg.layout import CATALOG
 
 
 class Cut(NamedTuple):

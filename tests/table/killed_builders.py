@@ -21,9 +21,10 @@ from typing import Final, NoReturn
 from unittest.mock import patch
 
 from seglog.core.errors import TableInUseError
-from seglog.table import log_table, maintenance, small_files
+from seglog.table import maintenance, small_files
 from seglog.table.building import update_table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg import log_table
+from seglog.table.iceberg.log_table import LogTable
 from tests.table.tables import append, flights, scanned, stored
 
 PARTITIONS: Final = 3

@@ -22,13 +22,13 @@ from seglog.table.building import update_table
 from tests.table.tables import append, flights, scanned, stored
 
 STEPS: Final = (
-    "seglog.table.record_files._RecordFile.finish",
-    "seglog.table.log_table.encode_positions",
-    "seglog.table.log_table.parquet_file_to_data_file",
+    "seglog.table.files.record_files._RecordFile.finish",
+    "seglog.table.iceberg.log_table.encode_positions",
+    "seglog.table.iceberg.log_table.parquet_file_to_data_file",
     "pyiceberg.table.update.snapshot.write_manifest_list",
     "pyiceberg.catalog.sql.SqlCatalog._write_metadata",
     "pyiceberg.catalog.sql.SqlCatalog.commit_table",
-    "seglog.table.log_table.LogTable.append",
+    "seglog.table.iceberg.log_table.LogTable.append",
 )
 _KILLED: Final = 9
 

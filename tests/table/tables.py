@@ -16,8 +16,8 @@ import seglog
 from seglog.records.columns import COLUMNS, SCHEMA
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
-from seglog.table.catalogs import OWN_CATALOG, CatalogOptions
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.catalogs import OWN_CATALOG, CatalogOptions
+from seglog.table.iceberg.log_table import LogTable
 
 SMALL = {"internal.segment.bytes": 4_000, "segment.index.bytes": 600, "index.interval.bytes": 300, "retention.ms": -1}
 TIME_MS = 1_357_034_400_000

@@ -20,11 +20,11 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.records.columns import SCHEMA
 from seglog.spark import table as spark_table
-from seglog.table.column_types import _ICEBERG
+from seglog.table.columns.column_types import _ICEBERG
 from seglog.table.delta_log import check_columns, follow
-from seglog.table.log_table import LogTable
-from seglog.table.positions import Position, Positions
-from seglog.table.record_files import write_records
+from seglog.table.files.record_files import write_records
+from seglog.table.iceberg.log_table import LogTable
+from seglog.table.iceberg.positions import Position, Positions
 from tests.kit.manual_clock import ManualClock
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -20,7 +20,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.table import building
 from seglog.table.building import Retention, update_table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from tests import golden
 from tests.kafka.jars import KafkaVersion
 from tests.table import killed_runs

@@ -10,7 +10,7 @@ from seglog.core.errors import DataLossError
 from seglog.core.types import TopicPartition
 from seglog.sources.ranges import PartitionExtent
 from seglog.table.continuation import Continuation, check_topic, continue_from, rounds, share_files
-from seglog.table.positions import Position, Positions, changes_as_text, decode_positions, encode_positions
+from seglog.table.iceberg.positions import Position, Positions, changes_as_text, decode_positions, encode_positions
 
 NAME = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)

@@ -14,8 +14,8 @@ from seglog.core.clock import SystemClock
 from seglog.core.fs import OsFs
 from seglog.table import small_files
 from seglog.table.delta_log import follow
-from seglog.table.layout import DELTA_LOG
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.layout import DELTA_LOG
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.maintenance import rewrite_small_files
 from tests.kit.manual_clock import ManualClock
 from tests.table.test_maintenance import add

@@ -18,7 +18,7 @@ from seglog.core.types import MAX_INT64
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
 from seglog.table import TableUpdate, continuation, update_table
-from seglog.table.file_task import FileTask, TaskResult
+from seglog.table.files.file_task import FileTask, TaskResult
 from seglog.testing import Broker
 from tests.table.tables import append, flights, scanned, stored
 

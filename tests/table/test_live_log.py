@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import TopicPartition
 
 from seglog.table.building import update_table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from seglog.testing import Broker
 from tests.kit.topics import admin_client, write_all
 from tests.table.tables import stored

@@ -12,14 +12,15 @@ import pytest
 from seglog.core.errors import UnknownTableError
 from seglog.core.fs import OsFs
 from seglog.records.columns import SCHEMA
-from seglog.table import log_table, maintenance, small_files
-from seglog.table.catalogs import CatalogOptions
-from seglog.table.column_types import leaves
-from seglog.table.layout import DATA, METADATA, UNNAMED
-from seglog.table.log_table import LogTable
+from seglog.table import maintenance, small_files
+from seglog.table.columns.column_types import leaves
+from seglog.table.files.record_files import write_records
+from seglog.table.iceberg import log_table
+from seglog.table.iceberg.catalogs import CatalogOptions
+from seglog.table.iceberg.layout import DATA, METADATA, UNNAMED
+from seglog.table.iceberg.log_table import LogTable
+from seglog.table.iceberg.positions import Position, Positions
 from seglog.table.maintenance import DATA_GRACE_MS, METADATA_GRACE_MS, maintain, rewrite_small_files, sweep
-from seglog.table.positions import Position, Positions
-from seglog.table.record_files import write_records
 from tests.kit.manual_clock import ManualClock
 from tests.kit.rest_catalog import TOKEN, RestCatalogServer
 

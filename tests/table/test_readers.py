@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from seglog.records.columns import SCHEMA
 from seglog.table.building import update_table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from tests.table.tables import append, flights, scanned
 
 

@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from seglog.core.errors import InvalidConfigError, UndecodableValueError
 from seglog.table import small_files
 from seglog.table.building import update_table
-from seglog.table.column_types import conform
-from seglog.table.log_table import LogTable
+from seglog.table.columns.column_types import conform
+from seglog.table.iceberg.log_table import LogTable
 from seglog.testing import Broker
 from tests.table.typed_logs import NEW, OLD, hashes, new_value, old_value, scanned_with, without, write
 from tests.values.batches import register

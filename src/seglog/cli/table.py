@@ -17,8 +17,8 @@ from seglog.core.extras import require
 
 if TYPE_CHECKING:
     from seglog.table.building import TableUpdate
-    from seglog.table.catalogs import CatalogOptions
-    from seglog.table.file_task import Executor
+    from seglog.table.files.file_task import Executor
+    from seglog.table.iceberg.catalogs import CatalogOptions
     from seglog.table.keyed.building import KeyedTableUpdate
 
 _STEP_S = 0.2
@@ -121,7 +121,7 @@ class FileOptions(NamedTuple):
 
     def where(self) -> CatalogOptions:
         require("pyiceberg.catalog.sql", "table", purpose="a table")
-        from seglog.table.catalogs import CatalogOptions
+        from seglog.table.iceberg.catalogs import CatalogOptions
 
         return CatalogOptions(self.catalog, key_values("--catalog-property", self.catalog_property))
 

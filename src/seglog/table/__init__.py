@@ -3,13 +3,11 @@
 >>> from seglog.table import update_table
 >>> done = update_table("data", "warehouse/flights", topic="flights")  # doctest: +SKIP
 
-`building` adds a log's new records, `keyed` keeps the newest value of each key. Both go from `positions`, up to which
-offset the table is, by `continuation` to the end that `log_survey` finds. `file_task` writes Parquet by `record_files`,
-or `day_files` for each day; `record_decoding` makes typed columns, `column_types` has their types, `evolution` their
-changes, `pinned_formats` how they were decoded. `log_table` commits to one of `catalogs`; `layout` names the files,
-which are in a directory or in an `object_store`. `time_range` says which files have records of a time, `retention`
-which are past theirs, `small_files` which to rewrite; `maintenance` rewrites them and deletes what no snapshot names.
-`delta_log` follows for readers of Delta. `key_buckets` tells which file has which keys in a keyed table.
+A run of `building` adds a log's new records; one of `keyed` keeps the newest value of each key. `log_survey` says what
+the log has, and `continuation` where a run starts and how ranges share files. `files` is the way from records to
+Parquet, `columns` has the types of keys and values, and `iceberg` the table that lists the files. Afterwards
+`retention` says which files are past their time, `small_files` which to rewrite; `maintenance` does that, and deletes
+what no snapshot names. `delta_log` follows for readers of Delta.
 docs/decisions/0026-a-table-is-one-set-of-parquet-files.md and 0028-a-keyed-table-rewrites-buckets.md say why.
 """
 
@@ -22,14 +20,14 @@ if TYPE_CHECKING:
     from seglog.table.building import Retention as Retention
     from seglog.table.building import TableUpdate as TableUpdate
     from seglog.table.building import update_table as update_table
-    from seglog.table.catalogs import CatalogOptions as CatalogOptions
+    from seglog.table.iceberg.catalogs import CatalogOptions as CatalogOptions
     from seglog.table.keyed.building import KeyedTableUpdate as KeyedTableUpdate
     from seglog.table.keyed.building import update_keyed_table as update_keyed_table
 
 __all__ = ["CatalogOptions", "KeyedTableUpdate", "Retention", "TableUpdate", "update_keyed_table", "update_table"]
 
 _HOMES: Final = {
-    "CatalogOptions": "catalogs",
+    "CatalogOptions": "iceberg.catalogs",
     "KeyedTableUpdate": "keyed.building",
     "Retention": "building",
     "TableUpdate": "building",

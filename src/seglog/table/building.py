@@ -1,7 +1,7 @@
 """Add the new records of a log to a table: from its snapshot's offsets to the last stable offset.
 
 Ranges of the log are decoded in compiled loops and written as Parquet, one file each, by tasks that run at once; each
-round of files is one commit. `seglog.table.log_table` makes that exactly once.
+round of files is one commit. `seglog.table.iceberg.log_table` makes that exactly once.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.query import source_of
 from seglog.sources.ranges import OffsetRange
 from seglog.table.continuation import check_topic, continue_from, rounds, share_files
-from seglog.table.layout import DELTA_LOG
+from seglog.table.iceberg.layout import DELTA_LOG
+from seglog.table.iceberg.positions import Position, Positions
 from seglog.table.log_survey import Log, LogState, log_options, survey_log
-from seglog.table.positions import Position, Positions
 from seglog.values.value_options import NAMES
 
 if TYPE_CHECKING:
-    from seglog.table.catalogs import CatalogOptions
-    from seglog.table.file_task import Executor, TaskResult
-    from seglog.table.log_table import LogTable
-    from seglog.table.record_decoding import RecordDecoding
+    from seglog.table.files.file_task import Executor, TaskResult
+    from seglog.table.files.record_decoding import RecordDecoding
+    from seglog.table.iceberg.catalogs import CatalogOptions
+    from seglog.table.iceberg.log_table import LogTable
 
 _OPTIONS: Final = (
     *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "failOnDataLoss", "replica", "mode"),
@@ -119,9 +119,9 @@ def update_table(
     answer, and errors of reading and writing.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
-    from seglog.table.catalogs import OWN_CATALOG
-    from seglog.table.log_table import LogTable
-    from seglog.table.record_decoding import RecordDecoding
+    from seglog.table.files.record_decoding import RecordDecoding
+    from seglog.table.iceberg.catalogs import OWN_CATALOG
+    from seglog.table.iceberg.log_table import LogTable
 
     source = log_options(log, topic, options or {}, _OPTIONS, maxBytesPerPartition=str(FILE_BYTES))
     decoding = RecordDecoding.choose(options or {}, source, topic)
@@ -230,7 +230,7 @@ class _Run:
         self, before: Positions, log: LogState, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> tuple[list[TaskResult], int, Positions]:
         """Write and commit, round by round."""
-        from seglog.table.file_task import FileTask
+        from seglog.table.files.file_task import FileTask
 
         planned = rounds(share_files(self._source.plan(log.extents, ranges, self._workers)), ROUND_BYTES) or [[]]
         added: list[TaskResult] = []

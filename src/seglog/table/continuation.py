@@ -10,7 +10,7 @@ from seglog.core.types import TopicPartition
 from seglog.sources.offsets import DATA_LOSS_HINT
 from seglog.sources.planning import SizedRange
 from seglog.sources.ranges import OffsetRange, PartitionExtent
-from seglog.table.positions import Position, Positions
+from seglog.table.iceberg.positions import Position, Positions
 
 WORTH_A_FILE: Final = 32 << 20
 """Bytes of log. Neighbouring ranges share a file until they have this many."""

@@ -22,10 +22,10 @@ from pyiceberg.utils.datetime import micros_to_timestamptz
 from seglog.core.clock import Clock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import FileStore
-from seglog.table.column_types import arrow_schema, iceberg_schema
-from seglog.table.evolution import Widening, changes
-from seglog.table.layout import DELTA_LOG, local_path
-from seglog.table.log_table import LogTable
+from seglog.table.columns.column_types import arrow_schema, iceberg_schema
+from seglog.table.columns.evolution import Widening, changes
+from seglog.table.iceberg.layout import DELTA_LOG, local_path
+from seglog.table.iceberg.log_table import LogTable
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

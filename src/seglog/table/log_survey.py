@@ -17,7 +17,7 @@ from seglog.sources.ranges import PartitionExtent
 from seglog.sources.record_source import RecordSource
 from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
 from seglog.storage.log.epochs import LeaderEpochs
-from seglog.table.positions import Positions
+from seglog.table.iceberg.positions import Positions
 
 _BROKERS: Final = re.compile(r"[^/,]+:\d+(,[^/,]+:\d+)*")
 Log = str | os.PathLike[str]

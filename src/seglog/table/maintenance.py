@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from seglog.core.clock import Clock
 from seglog.core.errors import CatalogError
 from seglog.core.fs import FileStore, write_atomically
-from seglog.table.column_types import conform
-from seglog.table.layout import DATA, METADATA, UNNAMED
-from seglog.table.log_table import LogTable
-from seglog.table.record_files import SUFFIX, write_records
+from seglog.table.columns.column_types import conform
+from seglog.table.files.record_files import SUFFIX, write_records
+from seglog.table.iceberg.layout import DATA, METADATA, UNNAMED
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.small_files import choose
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.types import IntegerType, LongType, TimestamptzType
 
 from seglog.core.types import NO_TIMESTAMP
-from seglog.table.record_files import FieldIds
+from seglog.table.files.record_files import FieldIds
 
 if TYPE_CHECKING:
     import pyarrow as pa

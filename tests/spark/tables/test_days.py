@@ -18,7 +18,7 @@ from seglog.records.record import NewRecord
 from seglog.spark import table
 from seglog.table import small_files
 from seglog.table.building import update_table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from tests.table.tables import TIME_MS, append, scanned, stored
 
 pytestmark = pytest.mark.xdist_group("spark")

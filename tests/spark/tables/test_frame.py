@@ -16,7 +16,7 @@ from seglog.records.columns import SCHEMA
 from seglog.spark import table
 from seglog.storage.directory.log_dir import LogDir
 from seglog.table.building import update_table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from seglog.testing import Broker
 from tests.broker.python_clients import NewTopic
 from tests.kit.topics import create_topics, write

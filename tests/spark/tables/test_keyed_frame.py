@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from seglog.core.errors import DataLossError
 from seglog.records.columns import SCHEMA
 from seglog.spark import table
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.keyed.building import update_keyed_table
-from seglog.table.log_table import LogTable
 from seglog.testing import Broker
 from tests.broker.python_clients import NewTopic
 from tests.kit.topics import create_topics

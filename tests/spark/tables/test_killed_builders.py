@@ -19,9 +19,10 @@ from pyspark.sql import SparkSession
 
 from seglog.core.fs import OsFs
 from seglog.spark import table as read_table
-from seglog.table import log_table, small_files
+from seglog.table import small_files
 from seglog.table.building import update_table
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg import log_table
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.maintenance import DATA_GRACE_MS, sweep
 from tests.kit.manual_clock import ManualClock
 from tests.table import killed_builders

@@ -15,10 +15,11 @@ from seglog.core.errors import CatalogError, InvalidConfigError, TableInUseError
 from seglog.records.columns import COLUMNS, SCHEMA
 from seglog.spark import table as read_table
 from seglog.storage.directory.log_dir import LogDir
-from seglog.table import record_files, small_files
+from seglog.table import small_files
 from seglog.table.building import Retention, update_table
-from seglog.table.catalogs import CatalogOptions
-from seglog.table.log_table import LogTable
+from seglog.table.files import record_files
+from seglog.table.iceberg.catalogs import CatalogOptions
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.maintenance import DATA_GRACE_MS, sweep
 from tests.kit.manual_clock import ManualClock
 from tests.kit.object_store import BUCKET, SECRET, ObjectStoreServer

@@ -17,8 +17,8 @@ from seglog.records.record import NewRecord
 from seglog.storage.compaction import log_cleaner
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory.log_dir import LogDir
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.keyed.building import KeyedTableUpdate, update_keyed_table
-from seglog.table.log_table import LogTable
 from tests.kit.manual_clock import ManualClock
 
 START_MS = 1_790_000_000_000

@@ -15,19 +15,19 @@ from typing import Final
 
 from seglog.records.key_bucket_kernels import warm_key_buckets
 from seglog.records.newest_kernels import warm_newest
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.log_table import LogTable
 from tests.table.keyed.keyed_log import KeyedLog, by_dictionary, stored
 from tests.table.killed_runs import in_child, is_killed_after
 
 STEPS: Final = (
     "seglog.table.keyed.changed_rows.ChangedRows.finish",
-    "seglog.table.record_files._RecordFile.finish",
-    "seglog.table.log_table.encode_positions",
-    "seglog.table.log_table.described_file",
+    "seglog.table.files.record_files._RecordFile.finish",
+    "seglog.table.iceberg.log_table.encode_positions",
+    "seglog.table.iceberg.log_table.described_file",
     "pyiceberg.table.update.snapshot.write_manifest_list",
     "pyiceberg.catalog.sql.SqlCatalog._write_metadata",
     "pyiceberg.catalog.sql.SqlCatalog.commit_table",
-    "seglog.table.log_table.LogTable.exchange",
+    "seglog.table.iceberg.log_table.LogTable.exchange",
 )
 
 

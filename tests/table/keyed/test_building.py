@@ -19,9 +19,9 @@ from seglog.core.errors import DataLossError, InvalidConfigError, InvalidRecordE
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.admit import Origin
 from seglog.table.building import update_table
-from seglog.table.key_buckets import bucket_of
+from seglog.table.iceberg.key_buckets import bucket_of
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.keyed.building import update_keyed_table
-from seglog.table.log_table import LogTable
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import KafkaVersion

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 
-from seglog.table.layout import DELTA_LOG
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.layout import DELTA_LOG
+from seglog.table.iceberg.log_table import LogTable
 from tests.table.keyed.keyed_log import KeyedLog, newest_in
 
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class SparkExecutor:
-    """`seglog.table.file_task.Executor` in which each call is a task of Spark's.
+    """`seglog.table.files.file_task.Executor` in which each call is a task of Spark's.
 
     All machines must see the log and the warehouse under the same paths. It needs a classic session, not Connect.
     """

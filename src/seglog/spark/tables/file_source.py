@@ -116,7 +116,7 @@ class TableFilesReader(ErrorSentences, DataSourceReader):
         import pyarrow.parquet as pq
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
-        from seglog.table.column_types import conform
+        from seglog.table.columns.column_types import conform
 
         try:
             opened: Any = PyArrowFileIO(dict(self._store)).new_input(location).open()

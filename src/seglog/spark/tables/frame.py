@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from seglog.table.catalogs import CatalogOptions
-    from seglog.table.log_table import LogTable, TableSnapshot
-    from seglog.table.positions import Positions
-    from seglog.table.time_range import TimeRange
+    from seglog.table.iceberg.catalogs import CatalogOptions
+    from seglog.table.iceberg.log_table import LogTable, TableSnapshot
+    from seglog.table.iceberg.positions import Positions
+    from seglog.table.iceberg.time_range import TimeRange
 
 _PLACE: Final = ("topic", "partition", "offset")
 
@@ -53,7 +53,7 @@ def table(
     until: datetime | None = None,
 ) -> DataFrame:
     """The records of the table ``warehouse/name``, with the columns of the source and ``headers``, or ``columns`` of
-    them. A table in an object store, ``s3://bucket/warehouse/name``, has a ``catalog`` (`seglog.table.catalogs`).
+    them. A table in an object store, ``s3://bucket/warehouse/name``, has a ``catalog`` (`CatalogOptions`).
 
     Keys and values have the types that the table has. So has the tail, which is decoded with the table's schemas.
 
@@ -76,9 +76,9 @@ def table(
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
     from seglog.spark.tables.table_columns import spark_schema, with_columns, within
-    from seglog.table.catalogs import OWN_CATALOG
-    from seglog.table.log_table import LogTable
-    from seglog.table.time_range import ALL_TIME, TimeRange
+    from seglog.table.iceberg.catalogs import OWN_CATALOG
+    from seglog.table.iceberg.log_table import LogTable
+    from seglog.table.iceberg.time_range import ALL_TIME, TimeRange
 
     times = TimeRange(since, until)
     times.check()
@@ -173,8 +173,8 @@ def _files(
     if snapshot is None or not snapshot.files:
         return spark.createDataFrame([], schema)
     if by_python:
-        from seglog.table.catalogs import store_properties
-        from seglog.table.time_range import files_within
+        from seglog.table.iceberg.catalogs import store_properties
+        from seglog.table.iceberg.time_range import files_within
 
         files = [
             TableFile(one.file_path, len(one.split_offsets or (0,)), one.file_size_in_bytes)
@@ -189,7 +189,7 @@ def _missing(
     positions: Positions | None, topic: str, options: Mapping[str, str]
 ) -> tuple[LogState, dict[TopicPartition, OffsetRange]]:
     """The log, and its committed offsets behind those of the table, without empty ranges."""
-    from seglog.table.positions import Positions
+    from seglog.table.iceberg.positions import Positions
 
     log = survey_log(source_of(parse_options(options)), positions)
     for note in log.notes:

@@ -14,8 +14,8 @@ from seglog.table.log_survey import LogState
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from seglog.table.key_buckets import KeyedFacts
-    from seglog.table.positions import Positions
+    from seglog.table.iceberg.key_buckets import KeyedFacts
+    from seglog.table.iceberg.positions import Positions
 
 TOMBSTONE: Final = "isTombstone"
 _SAME: Final = ("partition", "key")

@@ -15,8 +15,8 @@ from seglog.core.errors import InvalidConfigError
 from seglog.records.columns import FIELDS
 from seglog.records.timestamps import OUT_OF_RANGE
 from seglog.spark.read.schema import COLUMNS
-from seglog.table.record_times import FIRST_MICROS, LAST_MICROS
-from seglog.table.time_range import TimeRange
+from seglog.table.files.record_times import FIRST_MICROS, LAST_MICROS
+from seglog.table.iceberg.time_range import TimeRange
 
 _SOURCES: Final = {field.name: field for field in COLUMNS.fields}
 
@@ -43,8 +43,8 @@ def within(frame: DataFrame, times: TimeRange) -> DataFrame:
 
 
 def with_table_times(frame: DataFrame, *, null_timestamps: bool) -> DataFrame:
-    """Records of the log with the timestamps that a table has (`seglog.table.record_times`), which also have topic,
-    partition and offset. One out of range is null, or ends the query with its place."""
+    """Records of the log with the timestamps that a table has (`seglog.table.files.record_times`), which also have
+    topic, partition and offset. One out of range is null, or ends the query with its place."""
     micros = f.unix_micros("timestamp")
     text = f.concat_ws(
         "",

@@ -25,21 +25,21 @@ from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.ranges import OffsetRange
 from seglog.table.building import check_delta, follow_with_delta
 from seglog.table.continuation import check_topic, continue_from
+from seglog.table.iceberg.positions import Position, Positions
 from seglog.table.keyed.compaction_guard import CompactionGuard
 from seglog.table.keyed.tombstone_age import is_renewal_due
 from seglog.table.log_survey import Log, LogState, log_options, survey_log
-from seglog.table.positions import Position, Positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.manifest import DataFile
 
     from seglog.sources.latest.spill_file import SpillFile
-    from seglog.table.catalogs import CatalogOptions
+    from seglog.table.files.record_files import WrittenFile
+    from seglog.table.files.record_times import RecordTimes
+    from seglog.table.iceberg.catalogs import CatalogOptions
+    from seglog.table.iceberg.log_table import LogTable
     from seglog.table.keyed.changed_rows import ChangedRows
-    from seglog.table.log_table import LogTable
-    from seglog.table.record_files import WrittenFile
-    from seglog.table.record_times import RecordTimes
 
 _OPTIONS: Final = ("replica", "maxMemoryPerTask", "mode")
 """The source's options that a keyed table takes, besides ``kafka.*``. ``mode`` counts for timestamps only."""
@@ -104,9 +104,9 @@ def update_keyed_table(
     of reading.
     """
     require("pyiceberg.catalog.sql", "table", purpose="a table")
-    from seglog.table.catalogs import OWN_CATALOG
-    from seglog.table.key_buckets import DEFAULT_BUCKETS
-    from seglog.table.log_table import LogTable
+    from seglog.table.iceberg.catalogs import OWN_CATALOG
+    from seglog.table.iceberg.key_buckets import DEFAULT_BUCKETS
+    from seglog.table.iceberg.log_table import LogTable
 
     # The view that returns tombstones, with one range for a partition.
     view = {"view": "latest-parts", "maxBytesPerPartition": str(MAX_INT64)}
@@ -162,10 +162,10 @@ class _Run:
         self._new_file: partial[SpillFile] = partial(SpillFile, OsFs(), spill_directory(os.environ))
 
     def run(self, *, rebuild: bool, delete_retention_ms: int | None, with_delta: bool) -> KeyedTableUpdate:
-        from seglog.table.key_buckets import KeyedFacts
+        from seglog.table.files.record_times import RecordTimes
+        from seglog.table.iceberg.key_buckets import KeyedFacts
         from seglog.table.keyed.changed_rows import ChangedRows
         from seglog.table.maintenance import maintain
-        from seglog.table.record_times import RecordTimes
 
         surveyed = self._clock.now_ms()
         known, facts = self._table.positions(), self._table.keyed_facts()
@@ -270,8 +270,8 @@ class _Run:
             return list(pool.map(partial(self._rewrite_bucket, old, changed), touched))
 
     def _rewrite_bucket(self, old: Sequence[DataFile], changed: ChangedRows, bucket: int) -> _Rewritten:
+        from seglog.table.files.record_files import write_records
         from seglog.table.keyed.bucket_merge import BucketMerge
-        from seglog.table.record_files import write_records
 
         merge = BucketMerge(self._options.max_memory, self._new_file, self._hash_key)
         files = [one for one in old if _bucket_of(one) == bucket]
@@ -308,12 +308,12 @@ def _moved(
 
 
 def _bucket_of(file: DataFile) -> int:
-    from seglog.table.key_buckets import bucket_of
+    from seglog.table.iceberg.key_buckets import bucket_of
 
     return bucket_of(file)
 
 
 def _bucket_files(rewritten: Sequence[_Rewritten]) -> list[Any]:
-    from seglog.table.key_buckets import BucketFile
+    from seglog.table.iceberg.key_buckets import BucketFile
 
     return [BucketFile(one.file.path, one.bucket) for one in rewritten if one.file is not None]

@@ -17,8 +17,8 @@ from seglog.sources.latest.directory_history import objection_to
 from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.ranges import PartitionExtent
 from seglog.storage.formats.topics_file import read_topics
+from seglog.table.iceberg.positions import Position
 from seglog.table.keyed.tombstone_age import objection
-from seglog.table.positions import Position
 
 _HINT = "tombstones may be gone: a deleted key would stay. Build the table anew, with --rebuild"
 

@@ -16,9 +16,9 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import FileStore
 from seglog.records.columns import SCHEMA
 from seglog.sources.record_source import RecordSource
-from seglog.table.day_files import write_days
-from seglog.table.record_decoding import RecordDecoder, RecordDecoding
-from seglog.table.record_files import FileForm, WrittenFile, write_records
+from seglog.table.files.day_files import write_days
+from seglog.table.files.record_decoding import RecordDecoder, RecordDecoding
+from seglog.table.files.record_files import FileForm, WrittenFile, write_records
 
 T = TypeVar("T")
 

@@ -24,8 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from seglog.core.errors import CatalogError, InvalidConfigError
 from seglog.core.suggestions import did_you_mean
-from seglog.table.layout import TablePath
-from seglog.table.synced_file_io import SyncedFileIO
+from seglog.table.iceberg.layout import TablePath
+from seglog.table.iceberg.synced_file_io import SyncedFileIO
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -14,8 +14,8 @@ import pytest
 
 from seglog.core.fs import OsFs
 from seglog.records.columns import FIELDS, SCHEMA
-from seglog.table.column_types import arrow_schema, iceberg_schema
-from seglog.table.record_files import FileForm, write_records
+from seglog.table.columns.column_types import arrow_schema, iceberg_schema
+from seglog.table.files.record_files import FileForm, write_records
 
 ROWS = 20_000
 NOISE = random.Random(7)

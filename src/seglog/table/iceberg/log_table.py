@@ -47,11 +47,19 @@ from seglog.core.errors import (
 from seglog.core.fs import FileStore, Fs, OsFs, make_directories
 from seglog.core.lru import Lru
 from seglog.records.columns import SCHEMA
-from seglog.table.catalogs import OWN_CATALOG, CatalogOptions, catalog_errors, open_catalog
-from seglog.table.column_types import arrow_schema, iceberg_schema, leaves
-from seglog.table.evolution import Addition, Widening, changes
-from seglog.table.key_buckets import KEY_BUCKETS, BucketFile, KeyedFacts, bucket_spec, described_file, facts_in
-from seglog.table.layout import (
+from seglog.table.columns.column_types import arrow_schema, iceberg_schema, leaves
+from seglog.table.columns.evolution import Addition, Widening, changes
+from seglog.table.columns.pinned_formats import (
+    FORMATS,
+    PinnedFormats,
+    check_same_formats,
+    decode_formats,
+    encode_formats,
+)
+from seglog.table.files.record_files import FileForm
+from seglog.table.iceberg.catalogs import OWN_CATALOG, CatalogOptions, catalog_errors, open_catalog
+from seglog.table.iceberg.key_buckets import KEY_BUCKETS, BucketFile, KeyedFacts, bucket_spec, described_file, facts_in
+from seglog.table.iceberg.layout import (
     LOCK,
     METADATA,
     NAMESPACE,
@@ -60,17 +68,9 @@ from seglog.table.layout import (
     location_of,
     table_path,
 )
-from seglog.table.object_store import ObjectStore
-from seglog.table.pinned_formats import (
-    FORMATS,
-    PinnedFormats,
-    check_same_formats,
-    decode_formats,
-    encode_formats,
-)
-from seglog.table.positions import Positions, changes_as_text, decode_positions, encode_positions
-from seglog.table.record_files import FileForm
-from seglog.table.time_range import ALL_TIME, TimeRange, files_within
+from seglog.table.iceberg.object_store import ObjectStore
+from seglog.table.iceberg.positions import Positions, changes_as_text, decode_positions, encode_positions
+from seglog.table.iceberg.time_range import ALL_TIME, TimeRange, files_within
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from seglog.core.file_sink import FileSink
 from seglog.core.fs import FileStore
 from seglog.records.columns import FIELDS
-from seglog.table.column_types import FIELD_ID, conform, leaves
+from seglog.table.columns.column_types import FIELD_ID, conform, leaves
 
 COMPRESSION: Final = "zstd"
 SUFFIX: Final = ".parquet"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from seglog.core.errors import InvalidConfigError
-from seglog.table.catalogs import CatalogOptions, open_catalog
-from seglog.table.layout import TablePath
+from seglog.table.iceberg.catalogs import CatalogOptions, open_catalog
+from seglog.table.iceberg.layout import TablePath
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 
 from seglog.core.errors import InvalidConfigError
-from seglog.table.layout import location_of
+from seglog.table.iceberg.layout import location_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

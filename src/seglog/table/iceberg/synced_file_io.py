@@ -15,7 +15,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from seglog.core.file_sink import FileSink
 from seglog.core.fs import Fs, OsFs, make_directories
-from seglog.table.layout import local_path
+from seglog.table.iceberg.layout import local_path
 
 
 class SyncedFileIO(PyArrowFileIO):

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from seglog.core.errors import InvalidConfigError
-from seglog.table.column_types import iceberg_schema
+from seglog.table.columns.column_types import iceberg_schema
 
 _WIDER: Final = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 

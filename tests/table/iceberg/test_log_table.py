@@ -10,8 +10,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Engine, event
 
 from seglog.core.errors import CorruptCheckpointError, InvalidConfigError
-from seglog.table.layout import local_path, table_path
-from seglog.table.log_table import LogTable
+from seglog.table.iceberg.layout import local_path, table_path
+from seglog.table.iceberg.log_table import LogTable
 from tests.table.disk_recorder import DiskRecorder
 from tests.table.test_maintenance import add
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from seglog.core.fs import OsFs
 from seglog.sources.options.read_options import ReadOptions
-from seglog.table.pinned_formats import PinnedFormats, columns_of, pin
-from seglog.table.record_times import RecordTimes
+from seglog.table.columns.pinned_formats import PinnedFormats, columns_of, pin
+from seglog.table.files.record_times import RecordTimes
 from seglog.values.batch_decoder import BatchDecoder
 from seglog.values.reader_schema import ReadFormats, resolve_formats
 

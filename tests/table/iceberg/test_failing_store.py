@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from seglog.table import log_table, maintenance, small_files
+from seglog.table import maintenance, small_files
 from seglog.table.building import update_table
-from seglog.table.catalogs import CatalogOptions
+from seglog.table.iceberg import log_table
+from seglog.table.iceberg.catalogs import CatalogOptions
 from tests.kit.object_store import BUCKET, KINDS, Kind, ObjectStoreServer
 from tests.table.tables import append, flights, scanned, stored
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.records.columns import SCHEMA
-from seglog.table.column_types import arrow_schema, conform, iceberg_schema
-from seglog.table.evolution import changes
-from seglog.table.log_table import LogTable
-from seglog.table.pinned_formats import PinnedFormats, decode_formats, encode_formats
-from seglog.table.positions import Position, Positions
-from seglog.table.record_files import write_records
+from seglog.table.columns.column_types import arrow_schema, conform, iceberg_schema
+from seglog.table.columns.evolution import changes
+from seglog.table.columns.pinned_formats import PinnedFormats, decode_formats, encode_formats
+from seglog.table.files.record_files import write_records
+from seglog.table.iceberg.log_table import LogTable
+from seglog.table.iceberg.positions import Position, Positions
 from seglog.values.schemas import SchemaText
 
 FORMATS = PinnedFormats(options={"valueFormat": "json"}, schemas={"value": SchemaText("JSON", "a int")})

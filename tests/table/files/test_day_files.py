@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.records.columns import SCHEMA
-from seglog.table import day_files
-from seglog.table.column_types import arrow_schema, iceberg_schema
-from seglog.table.day_files import by_day, write_days
-from seglog.table.record_files import FileForm
+from seglog.table.columns.column_types import arrow_schema, iceberg_schema
+from seglog.table.files import day_files
+from seglog.table.files.day_files import by_day, write_days
+from seglog.table.files.record_files import FileForm
 
 _FORM = FileForm(arrow_schema(iceberg_schema(SCHEMA)), by_day=True)
 _TIMES = st.one_of(st.none(), st.integers(-3 * 86_400_000, 3 * 86_400_000))

@@ -9,8 +9,9 @@ import pytest
 from seglog.core.clock import SystemClock
 from seglog.core.errors import UnknownTableError
 from seglog.core.fs import OsFs
-from seglog.table import log_table, small_files
-from seglog.table.log_table import LogTable
+from seglog.table import small_files
+from seglog.table.iceberg import log_table
+from seglog.table.iceberg.log_table import LogTable
 from seglog.table.maintenance import maintain
 from tests.table.disk_recorder import DiskRecorder
 from tests.table.test_maintenance import add, offsets

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import FileStore
-from seglog.table.record_files import FileForm, WrittenFile, write_records
+from seglog.table.files.record_files import FileForm, WrittenFile, write_records
 
 MOST_WAITING: Final = 256 << 20
 """Bytes of records that wait in memory, and one batch."""
