@@ -91,6 +91,8 @@ def test_following_one_record() -> None:
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
-    named = set(re.findall(r"`((?:core|records|storage|spark|testing)/[a-z_/]+)[.`]", _PAGE.read_text()))
+    named = set(
+        re.findall(r"`((?:cli|core|records|sources|storage|spark|table|testing)/[a-z_/]+)[.`]", _PAGE.read_text())
+    )
     assert len(named) > 10
     assert [name for name in sorted(named) if not (_ROOT / "src" / "seglog" / f"{name}.py").exists()] == []

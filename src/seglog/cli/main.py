@@ -107,12 +107,12 @@ PARTITIONS_COMMANDS: Final[Mapping[str, Command]] = {
 }
 
 PERF_COMMANDS: Final[Mapping[str, Command]] = {
-    "append": Command("offline.perf", "Measure how fast the engine appends."),
-    "read": Command("offline.perf", "Measure how fast the engine reads."),
-    "verify": Command("offline.perf", "Measure how fast the engine verifies."),
-    "produce": Command("wire.perf", "Measure how fast brokers accept records."),
-    "consume": Command("wire.perf", "Measure how fast brokers deliver records."),
-    "e2e": Command("wire.perf", "Measure the latency from producer to consumer."),
+    "append": Command("perf.engine", "Measure how fast the engine appends."),
+    "read": Command("perf.engine", "Measure how fast the engine reads."),
+    "verify": Command("perf.engine", "Measure how fast the engine verifies."),
+    "produce": Command("perf.brokers", "Measure how fast brokers accept records."),
+    "consume": Command("perf.brokers", "Measure how fast brokers deliver records."),
+    "e2e": Command("perf.brokers", "Measure the latency from producer to consumer."),
 }
 
 SPARK_COMMANDS: Final[Mapping[str, Command]] = {

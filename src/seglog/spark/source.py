@@ -17,8 +17,7 @@ from seglog.sources.options.read_options import RECORD_VIEWS, ReadOptions, parse
 from seglog.sources.query import RecordQuery
 from seglog.sources.typed_columns import choose_formats
 from seglog.spark.read.batch_reader import SeglogReader
-from seglog.spark.read.schema import check_schema, recall, record_schema, remember
-from seglog.spark.read.typed_columns import typed_columns
+from seglog.spark.read.schema import check_schema, recall, record_schema, remember, typed_columns
 from seglog.spark.runtime.error_sentences import ErrorSentences
 from seglog.spark.write.write_options import refuse_options_of_the_sink
 from seglog.values.reader_schema import ReadFormats

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from seglog.core.errors import InvalidConfigError
+from seglog.values.reader_schema import ReadFormats
 from seglog.values.value_options import SECRETS
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -127,3 +128,21 @@ def recall(schema: StructType, options: Mapping[str, str]) -> Mapping[str, str]:
             given = {key.lower() for key in options}
             return {str(key): str(value) for key, value in kept.items() if key.lower() not in given} | {**options}
     return options
+
+
+def typed_columns(formats: ReadFormats | None, *, permissive: bool) -> dict[str, DataType]:
+    """The columns that are decoded, and those with the bytes of what could not be, with their types in Spark."""
+    if formats is None:
+        return {}
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    from seglog.values.batch_decoder import bytes_column
+
+    types: dict[str, DataType] = {}
+    for one in formats.columns:
+        made = formats.format_of(one.column.column)
+        assert made is not None
+        types[one.column.column] = from_arrow_type(made.type)
+    if permissive:
+        types |= {bytes_column(one.column.column): BinaryType() for one in formats.columns}
+    return types

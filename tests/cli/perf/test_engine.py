@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seglog.cli.offline.perf import TOPIC
+from seglog.cli.perf.meter import TOPIC
 from tests.cli.run import Run
 
 FEW = ("--records", "1000", "--record-size", "100", "--batch-size", "4096")

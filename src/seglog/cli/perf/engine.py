@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os.path
 import tempfile
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
-from math import ceil
 from random import Random
 from typing import Annotated, Final, NamedTuple
 
@@ -16,7 +14,7 @@ import typer
 
 from seglog.cli.options import JsonDocument, with_options
 from seglog.cli.output import DAMAGE, FINE, progress
-from seglog.cli.rates import print_rates
+from seglog.cli.perf.meter import TOPIC, CodecName, Meter, RecordSize, Seconds, now
 from seglog.core.clock import SystemClock
 from seglog.records.batch import entries, read_header
 from seglog.records.compression import Codec
@@ -27,7 +25,6 @@ from seglog.storage.log.log import Log
 from seglog.storage.offline.verify import measure
 from seglog.storage.offline.verify import verify as verify_paths
 
-TOPIC: Final = "seglog-perf"
 _APPEND, _READ, _VERIFY = "append", "read", "verify"
 _RECORDS: Final = 1_000_000
 _FETCH: Final = 1 << 20
@@ -35,10 +32,6 @@ _DISTINCT: Final = 32
 """Batches of different contents, appended in turn."""
 _OVERHEAD: Final = 8
 """Bytes of a record beside its value, roughly."""
-_SHOW_EVERY: Final = 0.1
-"""Seconds between two updates of the progress bar."""
-
-_now = SystemClock().monotonic
 
 
 class PerfStep(NamedTuple):
@@ -66,33 +59,21 @@ class PerfLoad(NamedTuple):
         return bytes(encode_batch(made, codec=self.codec))
 
 
-class PerfResult(NamedTuple):
-    """The work done, the seconds it took, and the latency of each append or read (none for a verification)."""
-
-    records: int
-    bytes: int
-    seconds: float
-    latencies: Sequence[float] = ()
-
-
 class LoadOptions(NamedTuple):
     """The options of the load."""
 
     records: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Number of records.", show_default="1,000,000")
     ] = None
-    record_size: Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")] = 1024
+    record_size: RecordSize = 1024
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch, uncompressed.")] = 16_384
-    codec: Annotated[
-        str, typer.Option(metavar="|".join(one.name.lower() for one in Codec), help="Compression of batches.")
-    ] = "none"
+    codec: CodecName = "none"
 
     def load(self) -> PerfLoad:
         return PerfLoad(self.record_size, self.batch_size, Codec.parse(self.codec))
 
 
 _DEFAULT_LOAD: Final = LoadOptions()
-_Seconds = Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after S seconds.")]
 _Directory = Annotated[
     str | None,
     typer.Option("--dir", metavar="DIR", help=f"Use the topic {TOPIC} in this log directory and keep it."),
@@ -102,7 +83,7 @@ _Directory = Annotated[
 @with_options
 def append(
     given: LoadOptions = _DEFAULT_LOAD,
-    seconds: _Seconds = None,
+    seconds: Seconds = None,
     directory: _Directory = None,
     json: JsonDocument = False,
 ) -> int:
@@ -116,7 +97,7 @@ def append(
 @with_options
 def read(
     given: LoadOptions = _DEFAULT_LOAD,
-    seconds: _Seconds = None,
+    seconds: Seconds = None,
     directory: _Directory = None,
     json: JsonDocument = False,
 ) -> int:
@@ -148,8 +129,8 @@ def _perf(work: str, given: LoadOptions, seconds: float | None, directory: str |
                 _print(work, load, _run(work, _reads(log, again=records is None), records, seconds), json=json)
         if work != _VERIFY:
             return FINE
-        result, is_damaged = _verify(os.path.join(path, f"{TOPIC}-0"))
-        _print(work, load, result, json=json)
+        meter, is_damaged = _verify(os.path.join(path, f"{TOPIC}-0"))
+        _print(work, load, meter, json=json)
     return DAMAGE if is_damaged else FINE
 
 
@@ -188,9 +169,9 @@ def _appends(log: Log, load: PerfLoad, records: int | None) -> Iterator[PerfStep
 
 
 def _append(log: Log, batch: bytes, records: int) -> PerfStep:
-    before = _now()
+    before = now()
     log.append(batch, origin=Origin.CLIENT)
-    return PerfStep(records, len(batch), _now() - before)
+    return PerfStep(records, len(batch), now() - before)
 
 
 def _reads(log: Log, *, again: bool) -> Iterator[PerfStep]:
@@ -201,48 +182,35 @@ def _reads(log: Log, *, again: bool) -> Iterator[PerfStep]:
             if not again:
                 return
             offset = log.log_start_offset
-        before = _now()
+        before = now()
         fetched = log.read(offset, _FETCH)
         data = fetched.read()
-        took = _now() - before
+        took = now() - before
         headers = [read_header(data, entry.position) for entry in entries(data)]
         offset = headers[-1].next_offset if headers else fetched.next_offset
         yield PerfStep(sum(header.records_count for header in headers), sum(header.size for header in headers), took)
 
 
-def _run(work: str, steps: Iterator[PerfStep], most: int | None, limit: float | None) -> PerfResult:
+def _run(work: str, steps: Iterator[PerfStep], most: int | None, limit: float | None) -> Meter:
     """Run steps up to a number of records or seconds (None: no limit). The seconds include the time between steps."""
-    latencies = array("d")
-    records = total = 0
-    whole = most or ceil((limit or 0) * 1000)
-    with progress(work, whole) as advance:
-        began = shown_at = now = _now()
-        shown = 0
-        for step in steps:
-            records += step.records
-            total += step.bytes
-            latencies.append(step.seconds)
-            now = _now()
-            if now - shown_at >= _SHOW_EVERY:
-                done = records if most else int((now - began) * 1000)
-                advance(done - shown)
-                shown, shown_at = done, now
-            if (limit is not None and now - began >= limit) or (most is not None and records >= most):
-                break
-    return PerfResult(records, total, now - began, latencies)
+    meter = Meter(work)
+    for step in steps:
+        meter.latencies.append(step.seconds)
+        meter.add(step.records, step.bytes)
+        if (limit is not None and meter.seconds >= limit) or (most is not None and meter.records >= most):
+            break
+    return meter
 
 
-def _verify(path: str) -> tuple[PerfResult, bool]:
+def _verify(path: str) -> tuple[Meter, bool]:
     """Check the whole partition; returns also whether it is damaged."""
     with progress(_VERIFY, measure([path])) as advance:
-        before = _now()
+        meter = Meter(_VERIFY)
         verified = verify_paths([path], progress=advance)
-        return PerfResult(verified.records, verified.bytes, _now() - before), verified.is_damaged
+    meter.add(verified.records, verified.bytes)
+    return meter, verified.is_damaged
 
 
-def _print(work: str, load: PerfLoad, result: PerfResult, *, json: bool) -> None:
+def _print(work: str, load: PerfLoad, meter: Meter, *, json: bool) -> None:
     facts = {"recordSize": load.record_size, "batchSize": load.batch_size, "codec": load.codec.name.lower()}
-    title = f"ms of each {work} ({len(result.latencies):,})"
-    print_rates(
-        *(work, facts, result.records, result.bytes, result.seconds, result.latencies), latency_title=title, json=json
-    )
+    meter.print(facts, latency_title=f"ms of each {work} ({len(meter.latencies):,})", json=json)

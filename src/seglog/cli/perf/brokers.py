@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Annotated, Any, Final
@@ -12,90 +10,31 @@ import typer
 
 from seglog.cli.options import JsonDocument, with_options
 from seglog.cli.output import FINE
-from seglog.cli.rates import print_rates
+from seglog.cli.perf.meter import TOPIC, CodecName, Meter, RecordSize, Seconds, now
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
 from seglog.cli.wire.input_lines import OutgoingRecord
-from seglog.cli.wire.sender import ACKS, CODECS, Sender, producer_settings
-from seglog.core.clock import SystemClock
+from seglog.cli.wire.sender import ACKS, Sender, producer_settings
 from seglog.core.errors import RequestFailedError
 
-_TOPIC: Final = "seglog-perf"
-_REPORT_EVERY: Final = 1.0
 _VALUES: Final = 64
 """Values of different contents, sent in turn."""
 _WAIT: Final = 0.2
 _BUFFER_KB: Final = 32 << 10
 """Java's ``buffer.memory``. The latency depends on how much may wait."""
-_now: Final = SystemClock().monotonic
 
 _Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Created if it does not exist.")]
 _Partitions = Annotated[int, typer.Option(metavar="N", min=1, help="Partitions of a new topic.")]
-_RecordSize = Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")]
 _Acks = Annotated[str, typer.Option(metavar="|".join(ACKS), help="Replicas that acknowledge; -1 is all.")]
-_Codec = Annotated[str, typer.Option(metavar="|".join(CODECS), help="Compression of batches.")]
-_Seconds = Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after S seconds.", show_default=False)]
-
-
-class Meter:
-    """Counts records and shows the rate once a second on a terminal."""
-
-    def __init__(self, work: str) -> None:
-        self._work = work
-        self.records = self.bytes = 0
-        self.began = self.ended = self._shown_at = _now()
-        self._shown_records = self._shown_bytes = 0
-        self.latencies = array("d")
-        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
-
-    def begin(self) -> float:
-        """Measure from now on: drop what was counted before. Returns the time."""
-        del self.latencies[:]
-        self.records = self.bytes = 0
-        self.began = self.ended = _now()
-        return self.began
-
-    def began_at_first_record(self) -> float:
-        """The time before the first record does not count. Returns the time."""
-        self.began = _now()
-        return self.began
-
-    def add(self, records: int, size: int) -> None:
-        self.records += records
-        self.bytes += size
-        self.ended = _now()
-        if self._is_shown and self.ended - self._shown_at >= _REPORT_EVERY:
-            self._show()
-
-    def _show(self) -> None:
-        took = self.ended - self._shown_at
-        rate = (self.records - self._shown_records) / took
-        mb = (self.bytes - self._shown_bytes) / took / 1e6
-        line = f"{self._work}: {self.records:,} records, {rate:,.0f} records/s, {mb:,.1f} MB/s"
-        print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
-        self._shown_at, self._shown_records, self._shown_bytes = self.ended, self.records, self.bytes
-
-    @property
-    def seconds(self) -> float:
-        return self.ended - self.began
-
-    def print(self, facts: dict[str, Any], *, json: bool) -> None:
-        if self._is_shown:
-            print(f"\r{'':<78}\r", end="", file=sys.stderr, flush=True)
-        print_rates(
-            *(self._work, facts, self.records, self.bytes, self.seconds, self.latencies),
-            latency_title="latency in ms",
-            json=json,
-        )
 
 
 @with_options
 def produce(
-    topic: _Topic = _TOPIC,
+    topic: _Topic = TOPIC,
     partitions: _Partitions = 1,
     records: Annotated[
         int, typer.Option("--records", "--num-records", "-n", metavar="N", min=1, help="Number of records.")
     ] = 1_000_000,
-    record_size: _RecordSize = 1024,
+    record_size: RecordSize = 1024,
     throughput: Annotated[
         int, typer.Option(metavar="N", min=-1, help="Records per second at most; -1: no limit.")
     ] = -1,
@@ -103,10 +42,10 @@ def produce(
     idempotent: Annotated[
         bool | None, typer.Option("--idempotent/--no-idempotent", show_default="with --acks all")
     ] = None,
-    codec: _Codec = "none",
+    codec: CodecName = "none",
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 16_384,
     linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait MS for a batch to fill.")] = 5,
-    seconds: _Seconds = None,
+    seconds: Seconds = None,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonDocument = False,
 ) -> int:
@@ -123,9 +62,9 @@ def produce(
     for number in range(records):
         sender.send(OutgoingRecord(None, values[number % _VALUES], ()))
         if throughput > 0:
-            while (ahead := (number + 1) / throughput - (_now() - meter.began)) > 0.001:
+            while (ahead := (number + 1) / throughput - (now() - meter.began)) > 0.001:
                 sender.wait(min(ahead, _WAIT))
-        if seconds is not None and _now() - meter.began >= seconds:
+        if seconds is not None and now() - meter.began >= seconds:
             break
     sender.flush()
     facts = {"topic": topic, "recordSize": record_size, "batchSize": batch_size, "codec": codec, "acks": acks}
@@ -135,7 +74,7 @@ def produce(
 
 @with_options
 def consume(
-    topic: _Topic = _TOPIC,
+    topic: _Topic = TOPIC,
     records: Annotated[
         int | None,
         typer.Option(
@@ -150,7 +89,7 @@ def consume(
         ),
     ] = None,
     fetch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Bytes per partition and fetch.")] = 1 << 20,
-    seconds: _Seconds = None,
+    seconds: Seconds = None,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonDocument = False,
 ) -> int:
@@ -167,14 +106,14 @@ def consume(
         make = cluster.kafka.TopicPartition
         consumer.assign([make(name, number, starts[name, number]) for name, number in behind])
         while behind and (records is None or meter.records < records):
-            if seconds is not None and _now() - asked >= seconds:
+            if seconds is not None and now() - asked >= seconds:
                 break
             with cluster.errors(f"topic {topic}"):
                 batch = consumer.consume(10_000 if records is None else min(10_000, records - meter.records), _WAIT)
             if batch and not first:
                 first = meter.began_at_first_record()
             if not batch:
-                cluster.check_quiet(f"topic {topic}", _now() - meter.ended)
+                cluster.check_quiet(f"topic {topic}", now() - meter.ended)
                 continue
             good = [message for message in batch if message.error() is None]
             meter.add(len(good), sum(len(message.value() or b"") + len(message.key() or b"") for message in good))
@@ -192,12 +131,12 @@ def consume(
 
 @with_options
 def e2e(
-    topic: _Topic = _TOPIC,
+    topic: _Topic = TOPIC,
     partitions: _Partitions = 1,
     records: Annotated[int, typer.Option("--records", "-n", metavar="N", min=1, help="Number of records.")] = 10_000,
-    record_size: _RecordSize = 100,
+    record_size: RecordSize = 100,
     acks: _Acks = "all",
-    seconds: _Seconds = None,
+    seconds: Seconds = None,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonDocument = False,
 ) -> int:
@@ -216,11 +155,11 @@ def e2e(
         meter.begin()
         for _ in range(records):
             value = rng.randbytes(record_size)
-            before = _now()
+            before = now()
             _exchange(cluster, sender, consumer, topic, value)
-            meter.latencies.append(_now() - before)
+            meter.latencies.append(now() - before)
             meter.add(1, record_size)
-            if seconds is not None and _now() - meter.began >= seconds:
+            if seconds is not None and now() - meter.began >= seconds:
                 break
         sender.flush()
     finally:
@@ -230,7 +169,7 @@ def e2e(
 
 
 _CONSUMER: Final = {
-    "group.id": "seglog-perf",
+    "group.id": TOPIC,
     "enable.auto.commit": False,
     "enable.partition.eof": False,
     "auto.offset.reset": "earliest",
@@ -264,7 +203,7 @@ def _exchange(cluster: Cluster, sender: Sender, consumer: Any, topic: str, value
     """Send a record and wait for it to come back."""
     sender.send(OutgoingRecord(None, value, ()))
     sender.push()
-    until = _now() + cluster.timeout
+    until = now() + cluster.timeout
     while True:
         message = consumer.poll(_WAIT)
         if message is not None:
@@ -273,7 +212,7 @@ def _exchange(cluster: Cluster, sender: Sender, consumer: Any, topic: str, value
                 raise RequestFailedError(f"topic {topic}: another record was received: e2e needs its own topic")
             return
         sender.wait(0)
-        if _now() >= until:
+        if now() >= until:
             raise RequestFailedError(f"topic {topic}: no record was received within {cluster.timeout:g} s")
 
 
