@@ -131,9 +131,7 @@ class RecordOptions(NamedTuple):
 
     keep: Annotated[
         str | None,
-        typer.Option(
-            metavar="AGE", help="Drop files whose records are all older, as in 30d.", show_default="never"
-        ),
+        typer.Option(metavar="AGE", help="Drop files whose records are all older, as in 30d.", show_default="never"),
     ] = None
     retain: Annotated[
         str | None,
