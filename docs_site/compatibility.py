@@ -101,6 +101,8 @@ def _products(root: Path) -> Iterator[str]:
     yield "during the run, and on Kafka. A cell shows how many records the product wrote. If the product promises"
     yield "exactly once, the test fails unless these are the expected records; a product that promises at least once"
     yield "may write more. A job that missed this is shown as failed. A dash stands for a job that did not run."
+    yield "Kafka is 4.4.0 in the rows of @platformatic/kafka, Bytewax, Camel, Celery, FastStream, Pathway and"
+    yield "Spring Kafka, and 4.3.0 in the others, which ran before."
     yield ""
     yield f"| product | version | job | expected | {' | '.join(_PLACES.values())} |"
     yield f"|---|---|---|---:|{'---:|' * len(_PLACES)}"
