@@ -166,7 +166,7 @@ class LatestOptions(NamedTuple):
         ),
     ] = None
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="With --latest: make the table again from all of the log, in one commit.")
+        bool, typer.Option("--rebuild", help="With --latest: build the table again from the whole log, in one commit.")
     ] = False
     delete_retention: Annotated[
         str | None,
