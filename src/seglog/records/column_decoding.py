@@ -27,6 +27,7 @@ from seglog.records.batch_kernels import (
     A_IS_FIXED,
     A_LAST_DELTA,
     A_OFFSET,
+    A_ROWS,
     A_START,
     A_TIMESTAMP,
     AREA_FIELDS,
@@ -45,6 +46,7 @@ from seglog.records.columns import (
     build,
     check_timestamps,
     constant,
+    misfits_of,
     schema_of,
     timestamps,
 )
@@ -52,6 +54,7 @@ from seglog.records.compression import DEFAULT_LIMIT
 from seglog.records.intrinsics import I64, U8
 from seglog.records.key_kernels import keep_keys, key_set
 from seglog.records.record import Record
+from seglog.records.timestamps import TimestampRange
 
 
 class Selection(NamedTuple):
@@ -59,8 +62,8 @@ class Selection(NamedTuple):
 
     ``columns`` are names of `SCHEMA` and `EXTRA_SCHEMA`; offsets from ``low`` to below ``high``. At most ``rows`` rows
     and ``bytes_`` bytes of records at a time, unless one batch has more. ``limit``: the largest decompressed size of a
-    batch. ``keys``: only records with one of these keys; None stands for no key. ``null_timestamps``: a timestamp that
-    is out of range is null instead of an error.
+    batch. ``keys``: only records with one of these keys; None stands for no key. ``times``: only records with a
+    timestamp in this range. ``null_timestamps``: a timestamp that is out of range is null instead of an error.
     """
 
     columns: Sequence[str] = COLUMNS
@@ -71,6 +74,7 @@ class Selection(NamedTuple):
     limit: int = DEFAULT_LIMIT
     keys: tuple[bytes | None, ...] | None = None
     null_timestamps: bool = False
+    times: TimestampRange | None = None
 
     @property
     def checks_timestamps(self) -> bool:
@@ -113,6 +117,8 @@ def decode_parts(
                 raise plain_error(array, source.table[bad], base=base, limit=wanted.limit)
             if keys is not None:
                 rows = rows[:, : keep_keys(source.data, source.areas, rows, *keys)]
+            if wanted.times is not None:
+                rows = _within(source, rows, wanted.times)
             if rows.shape[1]:
                 if wanted.checks_timestamps:
                     check_timestamps(rows[R_TIMESTAMP], rows[R_OFFSET], origin)
@@ -225,6 +231,17 @@ def _index(source: RecordAreas, wanted: Selection) -> tuple[I64, int]:
     return rows[:, :filled], bad
 
 
+def _within(source: RecordAreas, rows: I64, times: TimestampRange) -> I64:
+    """The rows with these timestamps. The rows that each area has are counted again."""
+    if misfits_of(rows[R_TIMESTAMP], times) is None:
+        return rows
+    kept = (rows[R_TIMESTAMP] >= times.first) & (rows[R_TIMESTAMP] <= times.last)
+    before = np.concatenate(([0], np.cumsum(kept)))
+    ends = np.cumsum(source.areas[:, A_ROWS])
+    source.areas[:, A_ROWS] = before[ends] - before[ends - source.areas[:, A_ROWS]]
+    return np.ascontiguousarray(rows[:, kept])
+
+
 # Messages of magic 0 and 1
 
 
@@ -244,6 +261,9 @@ def _decode_messages(
         records = [record for record in records if wanted.low <= record.offset < wanted.high]
         if wanted.keys is not None:
             records = [record for record in records if record.key in wanted.keys]
+        if wanted.times is not None:
+            first, last = wanted.times
+            records = [record for record in records if first <= record.timestamp <= last]
         bytes_ = sum(len(record.key or b"") + len(record.value or b"") for record in records)
         if found and (len(found) + len(records) > wanted.rows or size + bytes_ > wanted.bytes_):
             yield DecodedRows(upto, _of_records(found, types, wanted, origin))

@@ -1,43 +1,39 @@
-"""Arrow batches as Spark takes them: of a moderate size, and of exactly its schema."""
+"""Arrow batches of a moderate size, and of exactly the schema that the reader asked for, as Spark wants them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import pyarrow as pa
 
 from seglog.records.column_decoding import Selection
 from seglog.sources.options.read_options import ReadOptions
 
-ROWS: Final = 65536
-BYTES: Final = 8 << 20
-"""The largest batch for Spark, unless a single record is larger."""
-
 
 def selection_of(options: ReadOptions, columns: Sequence[str]) -> Selection:
     """The records and columns that a task decodes, whatever its offsets are."""
     return Selection(
         columns=tuple(columns),
-        rows=ROWS,
-        bytes_=BYTES,
+        rows=options.batch_rows,
+        bytes_=options.batch_bytes,
         keys=options.keys,
+        times=options.times,
         null_timestamps=options.null_timestamps,
     )
 
 
-def output_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """``batch`` in parts of at most `ROWS` rows and `BYTES` bytes, with the columns and types of ``schema``."""
-    for part in _halves(batch):
+def output_batches(batch: pa.RecordBatch, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """``batch`` in parts of as many rows and bytes as the options allow, with the columns and types of ``schema``."""
+    for part in _halves(batch, options.batch_rows, options.batch_bytes):
         yield _as(part, schema)
 
 
-def _halves(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _halves(batch: pa.RecordBatch, rows: int, size: int) -> Iterator[pa.RecordBatch]:
     """Halves of ``batch``, again and again until each is small enough; nothing is copied."""
-    if batch.num_rows > 1 and (batch.num_rows > ROWS or batch.nbytes > BYTES):
+    if batch.num_rows > 1 and (batch.num_rows > rows or batch.nbytes > size):
         half = batch.num_rows // 2
-        yield from _halves(batch.slice(0, half))
-        yield from _halves(batch.slice(half))
+        yield from _halves(batch.slice(0, half), rows, size)
+        yield from _halves(batch.slice(half), rows, size)
     else:
         yield batch
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from seglog.client.cluster_connections import ClusterConnections
 from seglog.core.errors import UnknownPartitionError
+from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.sources.brokers.source import BrokerSource
 from seglog.sources.directories.source import DirectorySource
@@ -23,11 +25,16 @@ _SURVEYS: Final = 4
 """Further surveys if partitions disappear meanwhile."""
 
 
-def source_of(options: ReadOptions) -> RecordSource:
-    """The source that the options name: log directories, brokers, or both."""
+def source_of(options: ReadOptions, cluster: ClusterConnections | None = None, fs: Fs | None = None) -> RecordSource:
+    """The source that the options name: log directories, brokers, or both.
+
+    ``cluster`` has the connections of the thread that will use the source, and ``fs`` the files. With either, the
+    source cannot be sent to another process.
+    """
     if options.client is None:
-        return DirectorySource(options)
-    return MountedSource(options.client, options) if options.paths else BrokerSource(options.client, options)
+        return DirectorySource(options, fs)
+    kind = MountedSource if options.paths else BrokerSource
+    return kind(options.client, options, cluster)
 
 
 class RecordQuery:

@@ -33,7 +33,6 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.sources.directories.planning import ReadRange
 from seglog.sources.directories.task_reader import read_range
 from seglog.sources.options.read_options import parse_options
-from seglog.sources.output_batches import BYTES, ROWS
 from seglog.storage.compaction.log_cleaner import compact
 from seglog.storage.compaction.round import PLAIN
 from seglog.storage.formats.checkpoints import MetaProperties, write_meta_properties, write_partition_metadata
@@ -457,9 +456,11 @@ def test_batches_for_spark_are_small(tmp_path: Path) -> None:
     write_partition(tmp_path / "t-0", [[NewRecord(None)] * 150_000, [NewRecord(b"x" * (3 << 20))] * 7])
     task = one_task(tmp_path, maxRecordsPerPartition="1000000")
     schema = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
-    found = list(read_range(OsFs(), task, schema, parse_options({"path": str(tmp_path)})))
+    options = parse_options({"path": str(tmp_path)})
+    found = list(read_range(OsFs(), task, schema, options))
     assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(150_007))
-    assert all(batch.num_rows <= ROWS and (batch.nbytes <= BYTES or batch.num_rows == 1) for batch in found)
+    most = options.batch_bytes
+    assert all(batch.num_rows <= options.batch_rows and (batch.nbytes <= most or batch.num_rows == 1) for batch in found)
 
 
 def test_a_record_of_100_mb(tmp_path: Path) -> None:

@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 class BrokerSource:
     """The cluster that ``options`` name. `RecordSource` describes the methods."""
 
-    def __init__(self, config: ClientConfig, options: ReadOptions) -> None:
+    def __init__(self, config: ClientConfig, options: ReadOptions, cluster: ClusterConnections | None = None) -> None:
+        """``cluster`` is for the thread that uses this source; without it, the process keeps connections."""
         self._config = config
         self._options = options
+        self._own_cluster = cluster
 
     @property
     def _cluster(self) -> ClusterConnections:
-        return connections(self._config)
+        return self._own_cluster or connections(self._config)
 
     def survey(
         self, *, until: str | None = None, only: Sequence[TopicPartition] | None = None, may_be_away: bool = False

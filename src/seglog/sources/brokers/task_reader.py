@@ -57,7 +57,7 @@ def read_ranges(
         try:
             for decoded in decode_chunks(chunks, wanted, origin, leave_out=leave_out, on_damage=on_damage):
                 if decoded.rows is not None:
-                    yield from output_batches(decoded.rows, schema)
+                    yield from output_batches(decoded.rows, schema, options)
         except CorruptError as error:
             raise error.at(file=where) from None
 

@@ -25,12 +25,14 @@ _KEPT_INDEXES: Final = 16
 class DirectorySource:
     """The directories that ``options`` name. `RecordSource` describes the methods."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, fs: Fs | None = None) -> None:
+        """``fs`` is by default the operating system's."""
         self._options = options
+        self._own_fs = fs
 
     @property
     def _fs(self) -> Fs:
-        return OsFs()
+        return self._own_fs or OsFs()
 
     def survey(
         self, *, until: str | None = None, only: Sequence[TopicPartition] | None = None, may_be_away: bool = False

@@ -49,7 +49,7 @@ def read_range(fs: Fs, task: ReadRange, schema: pa.Schema, options: ReadOptions)
     work = _RangeReader(fs, task, tuple(schema.names), options)
     try:
         for batch in work.batches():
-            yield from output_batches(batch, schema)
+            yield from output_batches(batch, schema, options)
     except PermissionError as error:
         raise InvalidLogDirError(f"{error.filename}: permission denied on this worker") from error
     if work.damages:

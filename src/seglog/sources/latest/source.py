@@ -89,7 +89,7 @@ class LatestSource:
 
         for one in task:
             for batch in self._newest(one, schema):
-                yield from output_batches(batch, schema)
+                yield from output_batches(batch, schema, self._options)
 
     def _newest(self, task: LatestRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc

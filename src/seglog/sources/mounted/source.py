@@ -35,10 +35,12 @@ class MountedSource:
     """The cluster that ``options`` name, with the files that they name in place of fetches. `RecordSource` describes
     the methods: partitions, offsets and errors are the brokers'."""
 
-    def __init__(self, config: ClientConfig, options: ReadOptions) -> None:
+    def __init__(self, config: ClientConfig, options: ReadOptions, cluster: ClusterConnections | None = None) -> None:
+        """``cluster`` as for `BrokerSource`."""
         self._config = config
         self._options = options
-        self._brokers = BrokerSource(config, options)
+        self._own_cluster = cluster
+        self._brokers = BrokerSource(config, options, cluster)
         self._said: set[tuple[str, str]] = set()
 
     @property
@@ -47,7 +49,7 @@ class MountedSource:
 
     @property
     def _cluster(self) -> ClusterConnections:
-        return connections(self._config)
+        return self._own_cluster or connections(self._config)
 
     def survey(
         self, *, until: str | None = None, only: Sequence[TopicPartition] | None = None, may_be_away: bool = False

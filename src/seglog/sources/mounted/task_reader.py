@@ -61,7 +61,7 @@ def read_mounted(
     """The records of ``part`` from its files, as far as they are certain, and the others through the brokers."""
     reader = _MountedReader(fs, part, schema.names, options)
     for batch in reader.batches():
-        yield from output_batches(batch, schema)
+        yield from output_batches(batch, schema, options)
     (start, end), where = part.offsets, part.files.directory
     _log.info("seglog: offsets %d to %d of %s were read from %s", start, reader.low - 1, part.topic_partition, where)
     if reader.low == end:

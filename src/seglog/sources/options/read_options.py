@@ -31,6 +31,7 @@ from seglog.core.settings import (
 )
 from seglog.core.suggestions import did_you_mean
 from seglog.core.types import TopicPartition
+from seglog.records.timestamps import TimestampRange
 from seglog.sources.options import rules
 from seglog.sources.options.topic_pattern import compile_java
 from seglog.values.value_options import (
@@ -110,7 +111,9 @@ class ReadOptions:
     ``client`` says how to reach brokers; None: the records come from ``paths``. With both, brokers say what there is,
     and files under ``paths`` are read in their place. ``notes`` are warnings about options without effect. ``columns``,
     ``keys`` and ``until`` are None if they are not set. ``replica`` is ``longest``, a broker's id or a log directory.
-    ``permissive``: damage is left out. ``null_timestamps``: a timestamp that is out of range is null.
+    ``permissive``: damage is left out. ``null_timestamps``: a timestamp that is out of range is null. ``times`` are
+    those of the wanted records; None: all. A batch has at most ``batch_rows`` rows and ``batch_bytes``, unless a single
+    record is larger. No option sets these three.
     """
 
     paths: tuple[str, ...] = ()
@@ -124,6 +127,9 @@ class ReadOptions:
     null_timestamps: bool = False
     formats: ValueOptions = NO_FORMATS
     notes: tuple[str, ...] = ()
+    times: TimestampRange | None = None
+    batch_rows: int = 65536
+    batch_bytes: int = 8 << 20
     fail_on_data_loss: bool = setting(
         Boolean(),
         "`false`: read from the nearest offset that exists, with a warning.",

@@ -152,6 +152,8 @@ def _selected(table: BatchTable, wanted: Selection, leave_out: BatchExclusion) -
     new = table["magic"] == 2
     selected: npt.NDArray[np.bool_] = last_offsets(table) >= wanted.low
     selected &= ~new | (table["base_offset"] < wanted.high)
+    if wanted.times is not None:
+        selected &= ~new | (table["max_timestamp"] >= wanted.times.first)
     control = new & (table["attributes"] & CONTROL_BIT != 0)
     if not leave_out.include_control:
         selected &= ~control

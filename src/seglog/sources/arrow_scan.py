@@ -1,0 +1,235 @@
+"""A scan as Arrow libraries take it: a stream, a dataset that filters reach, a Polars frame.
+
+DuckDB pushes columns and filters only into pyarrow's own classes, so `Scan` is a dataset, although it has no files: it
+answers `scanner` itself, and all that a dataset does by its scanner follows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset
+from pyarrow import fs
+
+from seglog.core.extras import require
+from seglog.sources.narrowing import EVERYTHING, ArrowFilter, Narrowing, arrow_filter, both, polars_bounds
+from seglog.storage.offline.null_timestamps import log_null_timestamps
+from seglog.sources.ordered_reading import ReadPart, read_in_order
+from seglog.sources.scan_columns import ScanColumns
+from seglog.sources.scan_logs import ScannedLogs
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_FORMAT: Final = pyarrow.dataset.IpcFileFormat()
+_NO_FILE: Final = "this scan has no files: use its methods, to_table() or __arrow_c_stream__()"
+
+
+class Scan(pyarrow.dataset.FileSystemDataset):
+    """Records between offsets that are fixed, as batches in a fixed order. Made by `seglog.scan`.
+
+    Batches come by topic, partition and offset. Each use reads again: an iteration, `read_all`, an Arrow stream, a
+    query of DuckDB on it, a frame of `polars`. Only `read_next_batch` begins a reading that the next iteration or
+    `read_all` continues.
+    """
+
+    _logs: ScannedLogs
+    _columns: ScanColumns
+    _threads: int
+    _filter: Any
+    _reader: pa.RecordBatchReader | None
+
+    def __init__(
+        self,
+        logs: ScannedLogs,
+        columns: ScanColumns,
+        *,
+        threads: int,
+        schema: pa.Schema | None = None,
+        filter_: Any = None,
+    ) -> None:
+        # The part of pyarrow that does not ask `scanner` finds a file that does not exist, and names it.
+        system = fs.LocalFileSystem()
+        super().__init__([_FORMAT.make_fragment(_NO_FILE, system)], schema or columns.schema, _FORMAT, system)
+        self._logs = logs
+        self._columns = columns
+        self._threads = threads
+        self._filter = filter_
+        self._reader = None
+
+    def __repr__(self) -> str:
+        return f"<seglog.Scan of {', '.join(sorted(self._logs.topics)) or 'no topic'}: {', '.join(self.schema.names)}>"
+
+    # A stream
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All records, as the Arrow PyCapsule interface hands them over: to pandas, Polars, DataFusion, pyarrow."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """A new reader of all records."""
+        return self._narrowed(None, None)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            yield from reader
+            return
+        is_empty = True
+        for batch in self._batches(self.schema.names, self._filter):
+            is_empty = False
+            yield batch
+        if is_empty:  # libraries that iterate learn the columns from it
+            yield pa.RecordBatch.from_pylist([], schema=self.schema)
+
+    def read_next_batch(self) -> pa.RecordBatch:
+        """The next batch of a reading that goes on from call to call. Raises StopIteration at its end."""
+        if self._reader is None:
+            self._reader = self.reader()
+        try:
+            return self._reader.read_next_batch()
+        except BaseException:
+            self._reader = None
+            raise
+
+    def read_all(self) -> pa.Table:
+        """All records, or those that `read_next_batch` has left."""
+        return pa.Table.from_batches(self, schema=self.schema)
+
+    def read_pandas(self, **options: Any) -> Any:
+        """`read_all` as a pandas DataFrame. ``options`` are those of pyarrow's ``Table.to_pandas``."""
+        return self.read_all().to_pandas(**options)
+
+    # A dataset
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> pyarrow.dataset.Scanner:
+        """A scanner of these columns, of the records that pass ``filter``. Partitions and offsets that cannot pass are
+        not read, and columns that nothing needs are not decoded."""
+        options = {name: value for name, value in options.items() if name in ("use_threads", "memory_pool")}
+        if columns is None or all(isinstance(name, str) for name in columns) and not isinstance(columns, dict):
+            reader = self._narrowed(columns, filter)
+            return pyarrow.dataset.Scanner.from_batches(reader, batch_readahead=0, **options)
+        reader = self._narrowed(None, filter)
+        return pyarrow.dataset.Scanner.from_batches(reader, columns=columns, batch_readahead=0, **options)
+
+    def filter(self, expression: Any) -> Scan:
+        """The records that pass ``expression`` too."""
+        return Scan(
+            self._logs,
+            self._columns,
+            threads=self._threads,
+            schema=self.schema,
+            filter_=_both_filters(self._filter, expression),
+        )
+
+    def get_fragments(self, filter: Any = None) -> Iterator[Any]:
+        """The scan itself: it is one fragment."""
+        yield self if filter is None else self.filter(filter)
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """The schema, by the name that it has in a fragment."""
+        return self.schema
+
+    def replace_schema(self, schema: pa.Schema) -> NoReturn:
+        """Not possible: name the columns when the scan is made."""
+        raise TypeError("the schema of a scan cannot be replaced: give seglog.scan its columns")
+
+    def sort_by(self, sorting: Any, **options: Any) -> pyarrow.dataset.Dataset:
+        """All records, sorted in memory."""
+        return pyarrow.dataset.dataset(self.to_table().sort_by(sorting, **options))
+
+    def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> pyarrow.dataset.Dataset:
+        """All records, joined in memory."""
+        return pyarrow.dataset.dataset(self.to_table().join(_table(right_dataset), *arguments, **options))
+
+    def join_asof(self, right_dataset: Any, *arguments: Any, **options: Any) -> pyarrow.dataset.Dataset:
+        """All records, joined in memory."""
+        return pyarrow.dataset.dataset(self.to_table().join_asof(_table(right_dataset), *arguments, **options))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a scan cannot be pickled: it has connections and files of this process")
+
+    # A frame
+
+    def polars(self) -> pl.LazyFrame:
+        """A Polars LazyFrame. The columns that a query needs, bounds of its filter and ``head(n)`` reach the scan."""
+        polars = require("polars", "polars", purpose="Scan.polars()")
+        from polars.io.plugins import register_io_source
+
+        schema = polars.DataFrame(self.schema.empty_table()).schema
+
+        def batches(
+            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
+        ) -> Iterator[pl.DataFrame]:
+            bounds = EVERYTHING if predicate is None else _bounds_of(predicate)
+            names = self.schema.names
+            if columns is not None:
+                needed = {*columns, *(() if predicate is None else predicate.meta.root_names())}
+                names = [name for name in names if name in needed]
+            left = rows
+            for batch in self._batches(names, self._filter, bounds):
+                frame = polars.from_arrow(pa.Table.from_batches([batch]), rechunk=False)
+                frame = frame if predicate is None else frame.filter(predicate)
+                frame = frame if columns is None else frame.select(columns)
+                if left is not None:
+                    frame = frame.head(left)
+                    left -= len(frame)
+                yield frame
+                if left == 0:
+                    return
+
+        return register_io_source(batches, schema=schema, is_pure=True)
+
+    # Reading
+
+    def _narrowed(self, columns: Sequence[str] | None, filter_: Any) -> pa.RecordBatchReader:
+        names = self.schema.names if columns is None else list(columns)
+        schema = pa.schema([self.schema.field(name) for name in names])
+        batches = self._batches(names, _both_filters(self._filter, filter_))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _batches(self, names: Sequence[str], filter_: Any, bounds: Narrowing = EVERYTHING) -> Iterator[pa.RecordBatch]:
+        """The columns ``names`` of the records that pass ``filter_``; those outside of ``bounds`` may be missing."""
+        if filter_ is None:
+            yield from log_null_timestamps(self._read(names, bounds))
+            return
+        known: ArrowFilter = arrow_filter(filter_)
+        extra = self.schema.names if known.columns is None else known.columns
+        needed = [*names, *(name for name in self.schema.names if name in extra and name not in names)]
+        for batch in log_null_timestamps(self._read(needed, both(bounds, known.bounds))):
+            passed = batch.filter(filter_)
+            if passed.num_rows:
+                yield passed.select(list(names))
+
+    def _read(self, names: Sequence[str], bounds: Narrowing) -> Iterator[pa.RecordBatch]:
+        if not self._columns.has_bytes("key"):
+            bounds = bounds._replace(keys=None)
+
+        def open_reader() -> AbstractContextManager[ReadPart[Any]]:
+            return self._columns.reader(names, lambda schema: self._logs.reader(schema, bounds))
+
+        return read_in_order(self._logs.parts(bounds), open_reader, threads=self._threads)
+
+
+def _both_filters(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _table(source: Any) -> pa.Table:
+    return source.to_table() if isinstance(source, pyarrow.dataset.Dataset) else source
+
+
+def _bounds_of(predicate: pl.Expr) -> Narrowing:
+    """Polars promises nothing about this form: what is unknown narrows nothing."""
+    from polars.exceptions import PolarsError
+
+    with suppress(PolarsError, ValueError, TypeError):
+        return polars_bounds(json.loads(predicate.meta.serialize(format="json")))
+    return EVERYTHING

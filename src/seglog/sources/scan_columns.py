@@ -1,0 +1,90 @@
+"""Scans whose keys and values have types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from seglog.core.errors import InvalidConfigError
+from seglog.core.fs import Fs
+from seglog.records.columns import COLUMNS, FIELDS, schema_of
+from seglog.sources.ordered_reading import ReadPart
+from seglog.values.batch_decoder import BatchDecoder, bytes_column
+from seglog.values.dead_letters import DeadLetters
+from seglog.values.reader_schema import ReadFormats, resolve_formats
+from seglog.values.value_options import ValueOptions
+
+
+class ScanColumns:
+    """The columns that a scan can return, and those that it does: ``schema``. Keys and values are bytes, or decoded."""
+
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        options: ValueOptions,
+        topics: Callable[[], Iterable[str]],
+        fs: Fs,
+        *,
+        permissive: bool,
+        dead_letters: str | None = None,
+    ) -> None:
+        """Raises what `resolve_formats` raises, and `InvalidConfigError` for a column that does not exist. ``topics``
+        is called only if schemas depend on the topics."""
+        self._fs = fs
+        self._permissive = permissive
+        self._dead_letters = dead_letters
+        self._formats = resolve_formats(options, topics, fs) if options.columns else None
+        self._there = dict(FIELDS) | self._typed_fields(self._formats)
+        names = COLUMNS if columns is None else columns
+        extra = [name for name in self._there if name not in FIELDS] if columns is None else []
+        self.schema = self.schema_of([*names, *extra])
+
+    def _typed_fields(self, formats: ReadFormats | None) -> dict[str, pa.Field]:
+        found = {}
+        for one in () if formats is None else formats.columns:
+            name = one.column.column
+            made = formats.format_of(name)
+            assert made is not None
+            found[name] = pa.field(name, made.type)
+            if self._permissive:
+                found[bytes_column(name)] = pa.field(bytes_column(name), pa.binary())
+        return found
+
+    def schema_of(self, names: Sequence[str]) -> pa.Schema:
+        """The schema of these columns."""
+        for name in names:
+            if name not in self._there:
+                raise InvalidConfigError(f"no column {name!r}: there are {', '.join(self._there)}")
+        if len(set(names)) != len(names):
+            raise InvalidConfigError(f"columns names a column twice: {', '.join(names)}")
+        return pa.schema([self._there[name] for name in names])
+
+    def has_bytes(self, name: str) -> bool:
+        """Whether a column has the bytes of the log."""
+        return self._formats is None or self._formats.format_of(name) is None
+
+    @contextmanager
+    def reader(
+        self, names: Sequence[str], open_reader: Callable[[pa.Schema], AbstractContextManager[ReadPart[Any]]]
+    ) -> Iterator[ReadPart[Any]]:
+        """Reads the columns ``names`` of parts in one thread; only the columns that these need are read as bytes.
+
+        ``open_reader`` opens a reader of batches that have exactly a schema.
+        """
+        if self._formats is None:
+            with open_reader(schema_of(names)) as read:
+                yield read
+            return
+        letters = None if self._dead_letters is None else DeadLetters(self._fs, self._dead_letters)
+        decoder = BatchDecoder(self._formats, permissive=self._permissive, dead_letters=letters)
+        schema = self.schema_of(names)
+        with open_reader(schema_of(decoder.input_columns(names))) as read:
+            yield lambda part: (_as(decoder.decode(batch, names), schema) for batch in read(part))
+        decoder.close()
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return batch if batch.schema == schema else batch.cast(schema)
