@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from seglog.client.kept_connections import close_all
+from tests.storage.conftest import partition
+
+__all__ = ["connections", "partition"]
 
 
 @pytest.fixture(autouse=True, scope="module")

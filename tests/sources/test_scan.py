@@ -230,7 +230,6 @@ def test_damage_is_named_by_file_position_and_offset(partition: Path) -> None:
         (whole[:-1], 3 * size, 21, f"the batch claims {size} bytes, but only {size - 1} are left"),
         (whole[: size + 9], size, None, "9 bytes are left"),
         (whole[: size + 16] + b"\x09" + whole[size + 17 :], size, 15, "unknown magic 9"),
-        (whole + bytes(40), len(whole), 0, "size 0 is under the smallest"),
         (whole[: size + 70] + b"\xff" + whole[size + 71 :], size, 15, "CRC"),
         (whole[:size] + whole, size, 12, "offset 12 after 14"),
         (whole[:size] + b"\x80" + whole[size + 1 :], size, 15 - 2**63, "base offset -9223372036854775793 is negative"),

@@ -1,47 +1,34 @@
-"""A scan as Arrow libraries take it: a stream, a dataset that filters reach, a Polars frame.
-
-DuckDB pushes columns and filters only into pyarrow's own classes, so `Scan` is a dataset, although it has no files: it
-answers `scanner` itself, and all that a dataset does by its scanner follows.
-"""
+"""A scan as Arrow libraries take it: a stream of batches, or a Polars frame whose filters reach the logs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
-import pyarrow.dataset
-from pyarrow import fs
 
 from seglog.core.extras import require
 from seglog.sources.narrowing import EVERYTHING, ArrowFilter, Narrowing, arrow_filter, both, polars_bounds
-from seglog.storage.offline.null_timestamps import log_null_timestamps
 from seglog.sources.ordered_reading import ReadPart, read_in_order
 from seglog.sources.scan_columns import ScanColumns
 from seglog.sources.scan_logs import ScannedLogs
+from seglog.storage.offline.null_timestamps import log_null_timestamps
 
 if TYPE_CHECKING:
     import polars as pl
 
-_FORMAT: Final = pyarrow.dataset.IpcFileFormat()
-_NO_FILE: Final = "this scan has no files: use its methods, to_table() or __arrow_c_stream__()"
+    from seglog.sources.scan_dataset import ScanDataset
 
 
-class Scan(pyarrow.dataset.FileSystemDataset):
+class Scan:
     """Records between offsets that are fixed, as batches in a fixed order. Made by `seglog.scan`.
 
     Batches come by topic, partition and offset. Each use reads again: an iteration, `read_all`, an Arrow stream, a
     query of DuckDB on it, a frame of `polars`. Only `read_next_batch` begins a reading that the next iteration or
     `read_all` continues.
     """
-
-    _logs: ScannedLogs
-    _columns: ScanColumns
-    _threads: int
-    _filter: Any
-    _reader: pa.RecordBatchReader | None
 
     def __init__(
         self,
@@ -52,14 +39,17 @@ class Scan(pyarrow.dataset.FileSystemDataset):
         schema: pa.Schema | None = None,
         filter_: Any = None,
     ) -> None:
-        # The part of pyarrow that does not ask `scanner` finds a file that does not exist, and names it.
-        system = fs.LocalFileSystem()
-        super().__init__([_FORMAT.make_fragment(_NO_FILE, system)], schema or columns.schema, _FORMAT, system)
         self._logs = logs
         self._columns = columns
         self._threads = threads
+        self._schema = schema or columns.schema
         self._filter = filter_
-        self._reader = None
+        self._reader: pa.RecordBatchReader | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, and the order in which they come."""
+        return self._schema
 
     def __repr__(self) -> str:
         return f"<seglog.Scan of {', '.join(sorted(self._logs.topics)) or 'no topic'}: {', '.join(self.schema.names)}>"
@@ -72,7 +62,7 @@ class Scan(pyarrow.dataset.FileSystemDataset):
 
     def reader(self) -> pa.RecordBatchReader:
         """A new reader of all records."""
-        return self._narrowed(None, None)
+        return self.narrowed()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         reader, self._reader = self._reader, None
@@ -84,7 +74,7 @@ class Scan(pyarrow.dataset.FileSystemDataset):
             is_empty = False
             yield batch
         if is_empty:  # libraries that iterate learn the columns from it
-            yield pa.RecordBatch.from_pylist([], schema=self.schema)
+            yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in self.schema], schema=self.schema)
 
     def read_next_batch(self) -> pa.RecordBatch:
         """The next batch of a reading that goes on from call to call. Raises StopIteration at its end."""
@@ -104,21 +94,9 @@ class Scan(pyarrow.dataset.FileSystemDataset):
         """`read_all` as a pandas DataFrame. ``options`` are those of pyarrow's ``Table.to_pandas``."""
         return self.read_all().to_pandas(**options)
 
-    # A dataset
-
-    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> pyarrow.dataset.Scanner:
-        """A scanner of these columns, of the records that pass ``filter``. Partitions and offsets that cannot pass are
-        not read, and columns that nothing needs are not decoded."""
-        options = {name: value for name, value in options.items() if name in ("use_threads", "memory_pool")}
-        if columns is None or all(isinstance(name, str) for name in columns) and not isinstance(columns, dict):
-            reader = self._narrowed(columns, filter)
-            return pyarrow.dataset.Scanner.from_batches(reader, batch_readahead=0, **options)
-        reader = self._narrowed(None, filter)
-        return pyarrow.dataset.Scanner.from_batches(reader, columns=columns, batch_readahead=0, **options)
-
-    def filter(self, expression: Any) -> Scan:
-        """The records that pass ``expression`` too."""
-        return Scan(
+    def filter(self, expression: Any) -> Self:
+        """The records that pass a pyarrow ``expression`` too. Partitions and offsets that cannot pass are not read."""
+        return type(self)(
             self._logs,
             self._columns,
             threads=self._threads,
@@ -126,33 +104,15 @@ class Scan(pyarrow.dataset.FileSystemDataset):
             filter_=_both_filters(self._filter, expression),
         )
 
-    def get_fragments(self, filter: Any = None) -> Iterator[Any]:
-        """The scan itself: it is one fragment."""
-        yield self if filter is None else self.filter(filter)
+    def dataset(self) -> ScanDataset:
+        """The same scan as a pyarrow Dataset, into which DuckDB pushes columns and filters.
 
-    @property
-    def physical_schema(self) -> pa.Schema:
-        """The schema, by the name that it has in a fragment."""
-        return self.schema
+        `seglog.scan` returns one at once if duckdb or pyarrow.dataset is imported. Otherwise it does not: to import
+        pyarrow's datasets takes as long as pandas, which they import.
+        """
+        from seglog.sources.scan_dataset import ScanDataset
 
-    def replace_schema(self, schema: pa.Schema) -> NoReturn:
-        """Not possible: name the columns when the scan is made."""
-        raise TypeError("the schema of a scan cannot be replaced: give seglog.scan its columns")
-
-    def sort_by(self, sorting: Any, **options: Any) -> pyarrow.dataset.Dataset:
-        """All records, sorted in memory."""
-        return pyarrow.dataset.dataset(self.to_table().sort_by(sorting, **options))
-
-    def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> pyarrow.dataset.Dataset:
-        """All records, joined in memory."""
-        return pyarrow.dataset.dataset(self.to_table().join(_table(right_dataset), *arguments, **options))
-
-    def join_asof(self, right_dataset: Any, *arguments: Any, **options: Any) -> pyarrow.dataset.Dataset:
-        """All records, joined in memory."""
-        return pyarrow.dataset.dataset(self.to_table().join_asof(_table(right_dataset), *arguments, **options))
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a scan cannot be pickled: it has connections and files of this process")
+        return ScanDataset(self._logs, self._columns, threads=self._threads, schema=self.schema, filter_=self._filter)
 
     # A frame
 
@@ -187,7 +147,9 @@ class Scan(pyarrow.dataset.FileSystemDataset):
 
     # Reading
 
-    def _narrowed(self, columns: Sequence[str] | None, filter_: Any) -> pa.RecordBatchReader:
+    def narrowed(self, columns: Sequence[str] | None = None, filter_: Any = None) -> pa.RecordBatchReader:
+        """A new reader of these columns, of the records that pass a pyarrow expression. Partitions and offsets that
+        cannot pass are not read, and columns that nothing needs are not decoded."""
         names = self.schema.names if columns is None else list(columns)
         schema = pa.schema([self.schema.field(name) for name in names])
         batches = self._batches(names, _both_filters(self._filter, filter_))
@@ -220,10 +182,6 @@ def _both_filters(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one
     return one & other
-
-
-def _table(source: Any) -> pa.Table:
-    return source.to_table() if isinstance(source, pyarrow.dataset.Dataset) else source
 
 
 def _bounds_of(predicate: pl.Expr) -> Narrowing:

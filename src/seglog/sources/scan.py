@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from types import MappingProxyType
 from typing import Any, Final
 
-from seglog.client.client_config import is_known
+from seglog.client.client_config import is_known, names_of_properties
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs, OsFs
 from seglog.core.suggestions import did_you_mean
 from seglog.sources.arrow_scan import Scan
+from seglog.sources.directories.partitions import find_partitions
 from seglog.sources.options.option import KAFKA
-from seglog.sources.options.read_options import OPTIONS, ReadOptions, parse_options
+from seglog.sources.options.read_options import OPTIONS, Assign, ReadOptions, parse_options
+from seglog.sources.planning import INTERNAL_TOPICS
 from seglog.sources.scan_columns import ScanColumns
 from seglog.sources.scan_logs import Bounds, LogFiles, QueriedLogs, ScannedLogs, SeveralLogs
+from seglog.storage.formats.paths import partition_at
 from seglog.values.value_options import NAMES as VALUE_OPTIONS
 
 Path = str | os.PathLike[str]
@@ -47,6 +51,8 @@ _ARGUMENTS: Final = MappingProxyType(
 _NOT_HERE: Final = frozenset(
     {"view", "maxMemoryPerTask", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "commitToGroup"}
 )
+_ENGINES: Final = frozenset({"duckdb", "pyarrow.dataset"})
+"""Modules that make use of a dataset; see `Scan.dataset`."""
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
@@ -75,14 +81,14 @@ def scan(
 ) -> Scan:
     """The records of topics as Arrow record batches: by topic, by partition, by offset.
 
-    ``source``: brokers of any Kafka (``host:9092``, or several with commas); or a log directory, a partition's directory
-    (``<topic>-<partition>``), a glob, a ``.log`` file, or several of these. ``directory`` names log directories that are
-    mounted here beside brokers: what they certainly have in common with the leaders is read from files.
+    ``source``: brokers of any Kafka (``host:9092``, or several with commas); or a log directory, a partition's
+    directory (``<topic>-<partition>``), a glob, a ``.log`` file, or several of these. ``directory`` names log
+    directories that are mounted here: records that brokers and files certainly have in common are read from files.
 
-    A scan ends where the logs ended when `scan` was called: at the high watermark of a broker, at the last stable offset
-    with ``read_committed``, at the last whole batch of a directory, which may be in use. Nothing is read before the
-    result is used, and each use reads again. See `Scan` for what the result can do: it is an Arrow stream, which pandas,
-    Polars, DuckDB, DataFusion and pyarrow take as it is.
+    A scan ends where the logs ended when `scan` was called: at the high watermark of a broker, at the last stable
+    offset with ``read_committed``, at the last whole batch of a directory, which may be in use. Nothing is read before
+    the result is used, and each use reads again. The result is an Arrow stream, which pandas, Polars, DuckDB,
+    DataFusion and pyarrow take as it is; `Scan` has the rest.
 
     ``topics``, ``partitions`` (``{topic: [0, 1]}``): what is read; without both, all topics but Kafka's internal ones.
 
@@ -101,14 +107,14 @@ def scan(
     ``value_format`` and ``key_format``: ``json``, ``avro`` or ``protobuf``, by a schema that ``format_options`` name
     (``valueSchema``, ``schema.registry.url``, …: docs/values.md). The first value that cannot be decoded raises
     `UndecodableValueError`, and the first timestamp that is out of range `TimestampRangeError`. ``permissive`` makes
-    both null, adds the bytes of such values as ``valueBytes``, leaves out damaged batches, and logs how many there were.
+    both null, adds the bytes of such values as ``valueBytes``, leaves out damaged batches, and logs their number.
 
     ``options``: any other option of the Spark source for a batch query, by its name (docs/spark.md), such as
     ``startingOffsets``, ``keyEquals`` or ``failOnDataLoss``; and properties of Kafka's clients, such as
     ``security.protocol``.
 
-    ``threads`` read parts of partitions at the same time; by default as many as there are cores, up to four. A batch has
-    at most ``batch_rows`` rows and ``batch_bytes``, unless a single record is larger.
+    ``threads`` read parts of partitions at the same time; by default as many as there are cores, up to four. A batch
+    has at most ``batch_rows`` rows and ``batch_bytes``, unless a single record is larger.
 
     Raises what is wrong with the arguments at once: `InvalidConfigError`, `UnknownTopicError`, `RequestFailedError`,
     OSError. Reading raises `DataLossError` where records are deleted before they are read, `CorruptError` with file or
@@ -152,11 +158,12 @@ def scan(
     shown = ScanColumns(
         columns, made.formats, lambda: logs.topics, fs, permissive=made.permissive, dead_letters=made.dead_letters
     )
-    return Scan(logs, shown, threads=cores)
+    found = Scan(logs, shown, threads=cores)
+    return found.dataset() if _ENGINES & sys.modules.keys() else found
 
 
 def is_brokers(source: Path | Sequence[Path], fs: Fs) -> bool:
-    """Whether a scan's source is brokers: text such as ``host:9092,other:9092``, unless there is a file of that name."""
+    """Whether a scan's source is brokers: text such as ``host:9092,other:9092``, unless a file has that name."""
     return isinstance(source, str) and _BROKERS.fullmatch(source.strip()) is not None and not fs.exists(source)
 
 
@@ -171,17 +178,28 @@ def _files(
     """Directories as one set of partitions, and ``.log`` files each by itself."""
     if not paths:
         raise InvalidConfigError("there is nothing to scan: name brokers, a directory or a file")
-    files = [path for path in paths if fs.exists(path) and not fs.stat(path).is_dir]
-    directories = [path for path in paths if path not in files]
+    files = [path for path in paths if fs.exists(path) and not fs.stat(os.path.realpath(path)).is_dir]
+    directories = [os.path.realpath(path) if fs.exists(path) else path for path in paths if path not in files]
     found: list[ScannedLogs] = []
     made = parsed(paths=json.dumps(directories or files), **({} if "until" in given else {"until": "logEnd"}))
     if directories:
-        found.append(QueriedLogs(made, start, end, fs))
+        found.append(QueriedLogs(_with_internal(made, directories, fs), start, end, fs))
     if files:
         found.append(LogFiles(fs, files, made, start, end))
     if len(found) == 1:
         return made, found[0]
     return made, SeveralLogs(found)
+
+
+def _with_internal(options: ReadOptions, paths: Sequence[str], fs: Fs) -> ReadOptions:
+    """A partition's directory is read although its topic is internal: it was named."""
+    named = [found.topic_partition for path in paths if (found := partition_at(os.path.realpath(path))) is not None]
+    internal = {one for one in named if one.topic in INTERNAL_TOPICS}
+    if options.selection is not None or not internal:
+        return options
+    there = (one.topic_partition for one in find_partitions(fs, options.paths))
+    chosen = {one for one in there if one in internal or one.topic not in INTERNAL_TOPICS}
+    return replace(options, selection=Assign(partitions=tuple(sorted(chosen))))
 
 
 # Arguments
@@ -216,7 +234,8 @@ def _spark_options(options: Mapping[str, object]) -> dict[str, str]:
         option = OPTIONS.find(name)
         if option is None and not name.lower().startswith(KAFKA):
             if not is_known(name.lower()):
-                raise InvalidConfigError(f"options: there is no {name!r}{did_you_mean(name, OPTIONS, cutoff=0.0)}")
+                known = [*OPTIONS, *names_of_properties()]
+                raise InvalidConfigError(f"options: there is no {name!r}{did_you_mean(name, known, cutoff=0.0)}")
             name = f"{KAFKA}{name}"
         key = option.name if option is not None else name
         if key in _ARGUMENTS:

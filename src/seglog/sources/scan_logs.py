@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,6 @@ from seglog.core.errors import InvalidConfigError, UnknownTopicError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.columns import SourcePartition
-from seglog.records.timestamps import TimestampRange
 from seglog.sources.directories.scan_start import offset_at_time, start_position
 from seglog.sources.narrowing import EVERYTHING, Narrowing
 from seglog.sources.options.read_options import ReadOptions

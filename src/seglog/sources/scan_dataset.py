@@ -1,0 +1,82 @@
+"""A scan as a pyarrow Dataset, so that DuckDB pushes columns and filters into it.
+
+DuckDB does that only for pyarrow's own classes. `ScanDataset` is one, although it has no files: it answers `scanner`
+itself, and so all that a dataset does by its scanner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset
+from pyarrow import fs
+
+from seglog.sources.arrow_scan import Scan
+from seglog.sources.scan_columns import ScanColumns
+from seglog.sources.scan_logs import ScannedLogs
+
+_FORMAT: Final = pyarrow.dataset.IpcFileFormat()
+_NO_FILE: Final = "a scan has no files: use its methods, such as scanner(), to_table() or dataset().reader()"
+
+
+class ScanDataset(Scan, pyarrow.dataset.FileSystemDataset):
+    """A `Scan` that is a pyarrow Dataset too."""
+
+    def __init__(
+        self,
+        logs: ScannedLogs,
+        columns: ScanColumns,
+        *,
+        threads: int,
+        schema: pa.Schema | None = None,
+        filter_: Any = None,
+    ) -> None:
+        Scan.__init__(self, logs, columns, threads=threads, schema=schema, filter_=filter_)
+        # Code of Arrow that does not ask `scanner` finds a file that does not exist, whose name says why.
+        system = fs.LocalFileSystem()
+        fragment = _FORMAT.make_fragment(_NO_FILE, system)
+        pyarrow.dataset.FileSystemDataset.__init__(self, [fragment], self.schema, _FORMAT, system)
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> pyarrow.dataset.Scanner:
+        """A scanner of these columns, of the records that pass ``filter``. Partitions and offsets that cannot pass are
+        not read, and columns that nothing needs are not decoded."""
+        options = {name: value for name, value in options.items() if name in ("use_threads", "memory_pool")}
+        if columns is None or (all(isinstance(name, str) for name in columns) and not isinstance(columns, dict)):
+            reader = self.narrowed(columns, filter)
+            return pyarrow.dataset.Scanner.from_batches(reader, batch_readahead=0, **options)
+        reader = self.narrowed(None, filter)
+        return pyarrow.dataset.Scanner.from_batches(reader, columns=columns, batch_readahead=0, **options)
+
+    def get_fragments(self, filter: Any = None) -> Iterator[Any]:
+        """The scan itself: it is one fragment."""
+        yield self if filter is None else self.filter(filter)
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """The schema, by the name that it has in a fragment."""
+        return self.schema
+
+    def replace_schema(self, schema: pa.Schema) -> NoReturn:
+        """Not possible: name the columns when the scan is made."""
+        raise TypeError("the schema of a scan cannot be replaced: give seglog.scan its columns")
+
+    def sort_by(self, sorting: Any, **options: Any) -> pyarrow.dataset.Dataset:
+        """All records, sorted in memory."""
+        return pyarrow.dataset.dataset(self.to_table().sort_by(sorting, **options))
+
+    def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> pyarrow.dataset.Dataset:
+        """All records, joined in memory."""
+        return pyarrow.dataset.dataset(self.to_table().join(_table(right_dataset), *arguments, **options))
+
+    def join_asof(self, right_dataset: Any, *arguments: Any, **options: Any) -> pyarrow.dataset.Dataset:
+        """All records, joined in memory."""
+        return pyarrow.dataset.dataset(self.to_table().join_asof(_table(right_dataset), *arguments, **options))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a scan cannot be pickled: it has connections and files of this process")
+
+
+def _table(source: Any) -> pa.Table:
+    return source.to_table() if isinstance(source, pyarrow.dataset.Dataset) else source
