@@ -48,6 +48,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "find": Command("offline.find", "Look up an offset or a timestamp, step by step."),
     "verify": Command("offline.verify", "Check every byte of log directories, partitions and files."),
     "repair": Command("offline.repair", "Repair a damaged partition or log directory."),
+    "sql": Command("sql", "Query topics, directories and tables in SQL (needs seglog[sql])."),
     "serve": Command("serve", "Serve Kafka's protocol from a log directory."),
     "produce": Command("wire.produce", "Send lines of stdin or of files to a topic."),
     "consume": Command("wire.consume", "Print the records of topics, as lines or JSON."),

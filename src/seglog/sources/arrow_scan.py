@@ -45,6 +45,12 @@ class Scan:
         self._schema = schema or columns.schema
         self._filter = filter_
         self._reader: pa.RecordBatchReader | None = None
+        self._failure: Exception | None = None
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error that ended a reading last. Engines between a scan and its user often keep only its text."""
+        return self._failure
 
     @property
     def schema(self) -> pa.Schema:
@@ -104,6 +110,12 @@ class Scan:
             filter_=_both_filters(self._filter, expression),
         )
 
+    def with_value_fields(self) -> Self:
+        """The fields of a decoded value as columns too, beside ``value``. A field whose name a column has already, in
+        any case, is found in ``value`` only."""
+        columns = self._columns.with_value_fields()
+        return type(self)(self._logs, columns, threads=self._threads, filter_=self._filter)
+
     def dataset(self) -> ScanDataset:
         """The same scan as a pyarrow Dataset, into which DuckDB pushes columns and filters.
 
@@ -157,13 +169,20 @@ class Scan:
 
     def _batches(self, names: Sequence[str], filter_: Any, bounds: Narrowing = EVERYTHING) -> Iterator[pa.RecordBatch]:
         """The columns ``names`` of the records that pass ``filter_``; those outside of ``bounds`` may be missing."""
+        try:
+            yield from log_null_timestamps(self._filtered(names, filter_, bounds))
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _filtered(self, names: Sequence[str], filter_: Any, bounds: Narrowing) -> Iterator[pa.RecordBatch]:
         if filter_ is None:
-            yield from log_null_timestamps(self._read(names, bounds))
+            yield from self._read(names, bounds)
             return
         known: ArrowFilter = arrow_filter(filter_)
         extra = self.schema.names if known.columns is None else known.columns
         needed = [*names, *(name for name in self.schema.names if name in extra and name not in names)]
-        for batch in log_null_timestamps(self._read(needed, both(bounds, known.bounds))):
+        for batch in self._read(needed, both(bounds, known.bounds)):
             passed = batch.filter(filter_)
             if passed.num_rows:
                 yield passed.select(list(names))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from pyarrow import ipc
 
 from seglog.core.types import MAX_INT64
 from seglog.records.timestamps import TimestampRange
@@ -91,7 +92,7 @@ class _Value(NamedTuple):
 
 
 class _Micros(NamedTuple):
-    count: int
+    micros: int
 
 
 def _compare(left: object, operator: str, right: object) -> Narrowing:
@@ -102,7 +103,7 @@ def _compare(left: object, operator: str, right: object) -> Narrowing:
         return EVERYTHING
     value = right.value
     if left.name == "timestamp" and isinstance(value, _Micros):
-        return _by_time(operator, value.count)
+        return _by_time(operator, value.micros)
     if left.name == "offset" and _is_int(value):
         return _by_offset(operator, value)
     return _one_of(left.name, [value]) if operator == "=" else EVERYTHING
@@ -173,7 +174,7 @@ def arrow_filter(expression: Any) -> ArrowFilter:
     """
     try:
         (serialized,) = expression.__reduce__()[1]
-        with pa.ipc.open_file(serialized) as file:
+        with ipc.open_file(serialized) as file:
             batch = file.get_batch(0)
         text = batch.schema.to_string(truncate_metadata=False)
         found = [_METADATA.fullmatch(line) for line in text.partition("-- schema metadata --\n")[2].splitlines()]
@@ -183,7 +184,7 @@ def arrow_filter(expression: Any) -> ArrowFilter:
         columns = frozenset(value for kind, value in steps if kind == "field_ref")
         is_nested = any(kind == "nested_field_ref" for kind, _ in steps)
         return ArrowFilter(_narrowing(_evaluate(steps, batch)), None if is_nested else columns)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, pa.ArrowException):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, pa.ArrowInvalid):
         return ArrowFilter(EVERYTHING, None)
 
 
@@ -284,8 +285,8 @@ def _polars_literal(parts: Mapping[str, Any]) -> object:
     if kind == "Binary":
         return _Value(bytes(value))
     if kind == "List":  # an IPC stream of the values
-        with pa.ipc.open_stream(bytes(value)) as stream:
-            return _Value([one for column in stream.read_all().columns for one in column.to_pylist()])
+        with ipc.open_stream(bytes(value)) as stream:
+            return _Value([one for column in stream.read_next_batch().columns for one in column.to_pylist()])
     return _Value(value) if isinstance(value, int | str) else None
 
 

@@ -146,7 +146,7 @@ def scan(
 
     logs: ScannedLogs
     if is_brokers(source, fs):
-        where = {"kafka.bootstrap.servers": re.sub(r"\s", "", os.fspath(source))}
+        where = {"kafka.bootstrap.servers": re.sub(r"\s", "", str(source))}
         if directory is not None:
             where["paths"] = json.dumps(_paths(directory))
         made = parsed(**where)

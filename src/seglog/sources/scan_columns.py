@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from seglog.records.columns import COLUMNS, FIELDS, schema_of
 from seglog.sources.ordered_reading import ReadPart
 from seglog.values.batch_decoder import BatchDecoder, bytes_column
 from seglog.values.dead_letters import DeadLetters
-from seglog.values.reader_schema import ReadFormats, resolve_formats
+from seglog.values.reader_schema import ReadFormats, make_format, resolve_formats
 from seglog.values.value_options import ValueOptions
 
 
@@ -38,19 +39,33 @@ class ScanColumns:
         self._dead_letters = dead_letters
         self._formats = resolve_formats(options, topics, fs) if options.columns else None
         self._there = dict(FIELDS) | self._typed_fields(self._formats)
+        self._fields: dict[str, int] = {}
+        """The columns that are fields of the value, with their place in it."""
         names = COLUMNS if columns is None else columns
         extra = [name for name in self._there if name not in FIELDS] if columns is None else []
         self.schema = self.schema_of([*names, *extra])
 
     def _typed_fields(self, formats: ReadFormats | None) -> dict[str, pa.Field]:
-        found = {}
-        for one in () if formats is None else formats.columns:
-            name = one.column.column
-            made = formats.format_of(name)
-            assert made is not None
+        found: dict[str, pa.Field] = {}
+        if formats is None:
+            return {}
+        for one in formats.columns:
+            name, made = one.column.column, make_format(one)
             found[name] = pa.field(name, made.type)
             if self._permissive:
                 found[bytes_column(name)] = pa.field(bytes_column(name), pa.binary())
+        return found
+
+    def with_value_fields(self) -> ScanColumns:
+        """The same columns, and after them the fields of a value that is a struct. A field whose name a column has, in
+        any case, is found in ``value`` only."""
+        found = copy(self)
+        kind = self._there["value"].type
+        taken = {name.lower() for name in self._there}
+        fields = list(kind) if isinstance(kind, pa.StructType) else []
+        found._fields = {one.name: place for place, one in enumerate(fields) if one.name.lower() not in taken}
+        found._there = self._there | {name: pa.field(name, fields[place].type) for name, place in found._fields.items()}
+        found.schema = found.schema_of([*self.schema.names, *found._fields])
         return found
 
     def schema_of(self, names: Sequence[str]) -> pa.Schema:
@@ -81,10 +96,24 @@ class ScanColumns:
         letters = None if self._dead_letters is None else DeadLetters(self._fs, self._dead_letters)
         decoder = BatchDecoder(self._formats, permissive=self._permissive, dead_letters=letters)
         schema = self.schema_of(names)
-        with open_reader(schema_of(decoder.input_columns(names))) as read:
-            yield lambda part: (_as(decoder.decode(batch, names), schema) for batch in read(part))
+        decoded = list(dict.fromkeys("value" if name in self._fields else name for name in names))
+        with open_reader(schema_of(decoder.input_columns(decoded))) as read:
+            yield lambda part: (self._columns_of(decoder.decode(batch, decoded), schema) for batch in read(part))
         decoder.close()
 
+    def _columns_of(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """The columns of ``schema`` of a decoded batch."""
+        arrays = []
+        for field in schema:
+            place = self._fields.get(field.name)
+            found = batch.column(field.name) if place is None else _field_of(batch.column("value"), place)
+            arrays.append(found if found.type == field.type else found.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return batch if batch.schema == schema else batch.cast(schema)
+
+def _field_of(structs: pa.Array, place: int) -> pa.Array:
+    """A field; null where the struct is."""
+    import pyarrow.compute as pc
+
+    field: pa.Array = pc.struct_field(structs, [place])
+    return field

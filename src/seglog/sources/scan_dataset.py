@@ -62,21 +62,5 @@ class ScanDataset(Scan, pyarrow.dataset.FileSystemDataset):
         """Not possible: name the columns when the scan is made."""
         raise TypeError("the schema of a scan cannot be replaced: give seglog.scan its columns")
 
-    def sort_by(self, sorting: Any, **options: Any) -> pyarrow.dataset.Dataset:
-        """All records, sorted in memory."""
-        return pyarrow.dataset.dataset(self.to_table().sort_by(sorting, **options))
-
-    def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> pyarrow.dataset.Dataset:
-        """All records, joined in memory."""
-        return pyarrow.dataset.dataset(self.to_table().join(_table(right_dataset), *arguments, **options))
-
-    def join_asof(self, right_dataset: Any, *arguments: Any, **options: Any) -> pyarrow.dataset.Dataset:
-        """All records, joined in memory."""
-        return pyarrow.dataset.dataset(self.to_table().join_asof(_table(right_dataset), *arguments, **options))
-
     def __reduce__(self) -> NoReturn:
         raise TypeError("a scan cannot be pickled: it has connections and files of this process")
-
-
-def _table(source: Any) -> pa.Table:
-    return source.to_table() if isinstance(source, pyarrow.dataset.Dataset) else source

@@ -50,7 +50,7 @@ class LatestSource:
         self._divided = divided
         self._whole = whole
         self._history = history
-        self._memory = options.max_memory
+        self._options = options
         self._is_part = options.view == "latest-parts"
 
     def survey(
@@ -101,7 +101,7 @@ class LatestSource:
         names = list(dict.fromkeys([*schema.names, *_NEEDED]))
         wide = schema_of(names)
         new_file = partial(SpillFile, OsFs(), spill_directory(os.environ))
-        newest = NewestRows(self._memory, new_file, hash_key())
+        newest = NewestRows(self._options.max_memory, new_file, hash_key())
         try:
             for batch in self._history.read(task, wide):
                 _check_keys(batch, task.range.topic_partition)
