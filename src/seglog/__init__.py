@@ -1,4 +1,4 @@
-"""Kafka's log in Python: open a log directory, append to it and read it; or scan its files as Arrow.
+"""Kafka's log in Python: open a log directory, append to it and read it; or scan its files, or any Kafka, as Arrow.
 
 >>> import tempfile
 >>> import seglog
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from seglog.core.errors import SeglogError
     from seglog.records.compression import Codec
     from seglog.records.record import NewRecord, Record
+    from seglog.sources.arrow_scan import Scan
     from seglog.sources.scan import scan
     from seglog.storage.directory.log_dir import LogDir
     from seglog.storage.log.log import Log
@@ -41,6 +42,7 @@ __all__ = [
     "NewRecord",
     "Record",
     "RecordReader",
+    "Scan",
     "SeglogError",
     "UpTo",
     "__version__",
@@ -56,6 +58,7 @@ _HOMES: Final = {
     "NewRecord": "seglog.records.record",
     "Record": "seglog.records.record",
     "RecordReader": "seglog.storage.log.reader",
+    "Scan": "seglog.sources.arrow_scan",
     "SeglogError": "seglog.core.errors",
     "UpTo": "seglog.storage.log.reads",
     "scan": "seglog.sources.scan",
@@ -67,7 +70,7 @@ def __getattr__(name: str) -> Any:
 
     if name == "open":
         return import_module("seglog.storage.directory.log_dir").LogDir.open
-    if name == "scan":
+    if name in ("scan", "Scan"):
         from seglog.core.extras import require
 
         for module in ("numpy", "numba", "pyarrow"):

@@ -7,10 +7,9 @@ import os
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import BinaryIO, Final, Protocol, Self
+from typing import BinaryIO, Final, Self
 
 FINE: Final = 0
 DAMAGE: Final = 1
@@ -234,68 +233,6 @@ def format_time(timestamp: int | None) -> str:
         return str(timestamp)
     text = moment.strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{timestamp % 1000:03d}Z" if timestamp % 1000 else f"{text}Z"
-
-
-class ProgressCallback(Protocol):
-    """Advances by an amount, in the unit of the total (mostly bytes)."""
-
-    def __call__(self, amount: int) -> None: ...
-
-
-@contextmanager
-def progress(label: str, total: int) -> Iterator[ProgressCallback]:
-    """Show a bar on stderr after two seconds, if stderr is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield _draw_nothing
-        return
-    bar = _LateBar(label, total)
-    try:
-        yield bar
-    finally:
-        bar.close()
-
-
-def _nothing() -> None:
-    pass
-
-
-def _draw_nothing(amount: int) -> None:
-    del amount
-
-
-class _LateBar:
-    """A progress bar that draws and imports nothing during the first two seconds."""
-
-    def __init__(self, label: str, total: int) -> None:
-        from seglog.core.clock import SystemClock
-
-        self._label = label
-        self._total = total
-        self._done = 0
-        self._now = SystemClock().monotonic
-        self._start = self._now()
-        self._draw: ProgressCallback | None = None
-        self._stop: Callable[[], None] = _nothing
-
-    def __call__(self, amount: int) -> None:
-        self._done += amount
-        if self._draw is not None:
-            self._draw(amount)
-        elif self._now() - self._start > 2:
-            self._begin()
-
-    def _begin(self) -> None:
-        from rich.console import Console
-        from rich.progress import Progress as RichProgress
-
-        bar = RichProgress(console=Console(stderr=True), transient=True)
-        bar.start()
-        task = bar.add_task(self._label, total=self._total, completed=self._done)
-        self._draw = lambda amount: bar.advance(task, amount)
-        self._stop = bar.stop
-
-    def close(self) -> None:
-        self._stop()
 
 
 def leave_quietly_on_broken_pipe() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
 from seglog.core.extras import require
+from seglog.core.progress import progress
 from seglog.sources.narrowing import EVERYTHING, ArrowFilter, Narrowing, arrow_filter, both, polars_bounds
 from seglog.sources.ordered_reading import ReadPart, read_in_order
 from seglog.sources.scan_columns import ScanColumns
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from seglog.sources.scan_dataset import ScanDataset
+
+S = TypeVar("S", bound="Scan")
 
 
 class Scan:
@@ -36,10 +39,12 @@ class Scan:
         columns: ScanColumns,
         *,
         threads: int,
+        shows_progress: bool = False,
         schema: pa.Schema | None = None,
         filter_: Any = None,
     ) -> None:
         self._logs = logs
+        self._shows_progress = shows_progress
         self._columns = columns
         self._threads = threads
         self._schema = schema or columns.schema
@@ -102,19 +107,13 @@ class Scan:
 
     def filter(self, expression: Any) -> Self:
         """The records that pass a pyarrow ``expression`` too. Partitions and offsets that cannot pass are not read."""
-        return type(self)(
-            self._logs,
-            self._columns,
-            threads=self._threads,
-            schema=self.schema,
-            filter_=_both_filters(self._filter, expression),
-        )
+        return self._copy(type(self), self._columns, self.schema, _both_filters(self._filter, expression))
 
     def with_value_fields(self) -> Self:
         """The fields of a decoded value as columns too, beside ``value``. A field whose name a column has already, in
         any case, is found in ``value`` only."""
         columns = self._columns.with_value_fields()
-        return type(self)(self._logs, columns, threads=self._threads, filter_=self._filter)
+        return self._copy(type(self), columns, columns.schema, self._filter)
 
     def dataset(self) -> ScanDataset:
         """The same scan as a pyarrow Dataset, into which DuckDB pushes columns and filters.
@@ -124,7 +123,7 @@ class Scan:
         """
         from seglog.sources.scan_dataset import ScanDataset
 
-        return ScanDataset(self._logs, self._columns, threads=self._threads, schema=self.schema, filter_=self._filter)
+        return self._copy(ScanDataset, self._columns, self.schema, self._filter)
 
     # A frame
 
@@ -156,6 +155,16 @@ class Scan:
                     return
 
         return register_io_source(batches, schema=schema, is_pure=True)
+
+    def _copy(self, kind: type[S], columns: ScanColumns, schema: pa.Schema, filter_: Any) -> S:
+        return kind(
+            self._logs,
+            columns,
+            threads=self._threads,
+            shows_progress=self._shows_progress,
+            schema=schema,
+            filter_=filter_,
+        )
 
     # Reading
 
@@ -194,7 +203,16 @@ class Scan:
         def open_reader() -> AbstractContextManager[ReadPart[Any]]:
             return self._columns.reader(names, lambda schema: self._logs.reader(schema, bounds))
 
-        return read_in_order(self._logs.parts(bounds), open_reader, threads=self._threads)
+        logs, parts = self._logs, self._logs.parts(bounds)
+        size = sum(map(logs.size_of, parts))
+        with progress("scanning", size) if self._shows_progress else nullcontext(_advance_nothing) as advance:
+            yield from read_in_order(
+                parts, open_reader, threads=self._threads, on_finished=lambda part: advance(logs.size_of(part))
+            )
+
+
+def _advance_nothing(amount: int) -> None:
+    del amount
 
 
 def _both_filters(one: Any, other: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from threading import Condition, Thread
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 import pyarrow as pa
 
@@ -25,9 +25,14 @@ AHEAD_BYTES: Final = 64 << 20
 
 
 def read_in_order(
-    parts: Sequence[P], open_reader: Callable[[], AbstractContextManager[ReadPart[P]]], *, threads: int
+    parts: Sequence[P],
+    open_reader: Callable[[], AbstractContextManager[ReadPart[P]]],
+    *,
+    threads: int,
+    on_finished: Callable[[P], object],
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of all ``parts``, in their order. Each thread opens a reader of its own.
+    """The batches of all ``parts``, in their order. Each thread opens a reader of its own. ``on_finished`` is called
+    in the caller's thread after the last batch of a part.
 
     An error reaches the caller after the batches that precede it. A caller that stops early waits for no thread: a
     thread ends when it has its next batch.
@@ -36,10 +41,11 @@ def read_in_order(
         with open_reader() as read:
             for part in parts:
                 yield from read(part)
+                on_finished(part)
         return
     reading = _OrderedReading(parts, open_reader, min(threads, len(parts)))
     try:
-        yield from reading.batches()
+        yield from reading.batches(on_finished)
     finally:
         reading.stop()
 
@@ -55,7 +61,7 @@ class _Lane:
         self.error: BaseException | None = None
 
 
-class _OrderedReading:
+class _OrderedReading(Generic[P]):
     """One reading. Everything that changes is guarded by ``_changed``.
 
     Invariant: parts are begun in their order, so all parts before the head are finished, and the head has a thread.
@@ -82,10 +88,11 @@ class _OrderedReading:
         for thread in self._threads:
             thread.start()
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for lane in self._lanes:
+    def batches(self, on_finished: Callable[[P], object]) -> Iterator[pa.RecordBatch]:
+        for part, lane in zip(self._parts, self._lanes, strict=True):
             while (batch := self._take(lane)) is not None:
                 yield batch
+            on_finished(part)
         for thread in self._threads:
             thread.join()
         if self._error is not None:

@@ -77,6 +77,7 @@ def scan(
     threads: int | None = None,
     batch_rows: int = 65536,
     batch_bytes: int = 8 << 20,
+    progress: bool = True,
     fs: Fs | None = None,
 ) -> Scan:
     """The records of topics as Arrow record batches: by topic, by partition, by offset.
@@ -114,7 +115,8 @@ def scan(
     ``security.protocol``.
 
     ``threads`` read parts of partitions at the same time; by default as many as there are cores, up to four. A batch
-    has at most ``batch_rows`` rows and ``batch_bytes``, unless a single record is larger.
+    has at most ``batch_rows`` rows and ``batch_bytes``, unless a single record is larger. ``progress`` shows a bar on
+    stderr after two seconds, if that is a terminal.
 
     Raises what is wrong with the arguments at once: `InvalidConfigError`, `UnknownTopicError`, `RequestFailedError`,
     OSError. Reading raises `DataLossError` where records are deleted before they are read, `CorruptError` with file or
@@ -158,7 +160,7 @@ def scan(
     shown = ScanColumns(
         columns, made.formats, lambda: logs.topics, fs, permissive=made.permissive, dead_letters=made.dead_letters
     )
-    found = Scan(logs, shown, threads=cores)
+    found = Scan(logs, shown, threads=cores, shows_progress=progress)
     return found.dataset() if _ENGINES & sys.modules.keys() else found
 
 

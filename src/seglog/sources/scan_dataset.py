@@ -30,10 +30,13 @@ class ScanDataset(Scan, pyarrow.dataset.FileSystemDataset):
         columns: ScanColumns,
         *,
         threads: int,
+        shows_progress: bool = False,
         schema: pa.Schema | None = None,
         filter_: Any = None,
     ) -> None:
-        Scan.__init__(self, logs, columns, threads=threads, schema=schema, filter_=filter_)
+        Scan.__init__(
+            self, logs, columns, threads=threads, shows_progress=shows_progress, schema=schema, filter_=filter_
+        )
         # Code of Arrow that does not ask `scanner` finds a file that does not exist, whose name says why.
         system = fs.LocalFileSystem()
         fragment = _FORMAT.make_fragment(_NO_FILE, system)

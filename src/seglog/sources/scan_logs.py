@@ -52,6 +52,9 @@ class ScannedLogs(Protocol):
     def parts(self, narrowing: Narrowing) -> Sequence[Any]:
         """The parts to read, by topic, partition and offset. Each is small where that costs little."""
 
+    def size_of(self, part: Any) -> int:
+        """About how many bytes a part has."""
+
     def reader(self, schema: pa.Schema, narrowing: Narrowing) -> AbstractContextManager[ReadPart[Any]]:
         """Reads parts in one thread, as batches of exactly ``schema``; records outside of ``narrowing`` may be left
         out."""
@@ -141,6 +144,10 @@ class QueriedLogs:
                 low = max(start, narrowing.low, starts.get(partition, start))
                 ranges[partition] = OffsetRange(low, max(low, min(end, narrowing.high)))
             return query.plan(extents, ranges)
+
+    def size_of(self, part: Any) -> int:
+        size: int = part.size
+        return size
 
     @contextmanager
     def reader(self, schema: pa.Schema, narrowing: Narrowing) -> Iterator[ReadPart[Any]]:
@@ -232,6 +239,9 @@ class LogFiles:
         ]
         return [one for one in bounded if one.offsets.size > 0]
 
+    def size_of(self, part: _Stretch) -> int:
+        return part.file.size
+
     def reader(self, schema: pa.Schema, narrowing: Narrowing) -> AbstractContextManager[ReadPart[_Stretch]]:
         options = replace(self._options, times=narrowing.times)
         wanted = selection_of(options, schema.names)
@@ -274,6 +284,9 @@ class SeveralLogs:
 
     def parts(self, narrowing: Narrowing) -> Sequence[tuple[int, Any]]:
         return [(number, part) for number, one in enumerate(self.several) for part in one.parts(narrowing)]
+
+    def size_of(self, part: tuple[int, Any]) -> int:
+        return self.several[part[0]].size_of(part[1])
 
     @contextmanager
     def reader(self, schema: pa.Schema, narrowing: Narrowing) -> Iterator[ReadPart[tuple[int, Any]]]:

@@ -460,7 +460,9 @@ def test_batches_for_spark_are_small(tmp_path: Path) -> None:
     found = list(read_range(OsFs(), task, schema, options))
     assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(150_007))
     most = options.batch_bytes
-    assert all(batch.num_rows <= options.batch_rows and (batch.nbytes <= most or batch.num_rows == 1) for batch in found)
+    assert all(
+        batch.num_rows <= options.batch_rows and (batch.nbytes <= most or batch.num_rows == 1) for batch in found
+    )
 
 
 def test_a_record_of_100_mb(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from json import dumps
 
 from seglog.cli.dump.log_text import base_offset
 from seglog.cli.offline.files import expand_files, open_file, partition_of, read_file
-from seglog.cli.output import DAMAGE, FINE, Out, fail, json_bytes, progress, warn
+from seglog.cli.output import DAMAGE, FINE, Out, fail, json_bytes, warn
 from seglog.core.errors import CorruptBatchError, CorruptError, SeglogError
 from seglog.core.fs import Fs
+from seglog.core.progress import progress
 from seglog.core.types import MAX_INT32
 from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry

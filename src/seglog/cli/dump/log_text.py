@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from seglog.cli.dump.lax_records import Decoder, increment_sequence, lax_messages, lax_records
-from seglog.cli.output import Out, progress
+from seglog.cli.output import Out
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.fs import File
+from seglog.core.progress import progress
 from seglog.core.types import MAX_INT32, Buffer
 from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import (

@@ -9,9 +9,10 @@ import typer
 
 from seglog.cli.offline.files import expand_partitions, partition_of
 from seglog.cli.options import JsonDocument
-from seglog.cli.output import DAMAGE, FINE, Out, count, fail, format_size, format_time, progress, show_table, warn
+from seglog.cli.output import DAMAGE, FINE, Out, count, fail, format_size, format_time, show_table, warn
 from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs, OsFs
+from seglog.core.progress import progress
 from seglog.core.types import INTERNAL_TOPICS
 from seglog.records.compression import Codec
 from seglog.storage.formats.checkpoints import encode_id

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from seglog.cli.options import JsonDocument
-from seglog.cli.output import DAMAGE, FINE, Out, count, format_size, progress
+from seglog.cli.output import DAMAGE, FINE, Out, count, format_size
 from seglog.core.fs import OsFs
+from seglog.core.progress import progress
 from seglog.storage.offline.findings import Finding, Severity
 from seglog.storage.offline.verify import VerifyReport, measure
 from seglog.storage.offline.verify import verify as verify_paths

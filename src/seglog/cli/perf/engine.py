@@ -13,9 +13,10 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from seglog.cli.options import JsonDocument, with_options
-from seglog.cli.output import DAMAGE, FINE, progress
+from seglog.cli.output import DAMAGE, FINE
 from seglog.cli.perf.meter import TOPIC, CodecName, Meter, RecordSize, Seconds, now
 from seglog.core.clock import SystemClock
+from seglog.core.progress import progress
 from seglog.records.batch import entries, read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch

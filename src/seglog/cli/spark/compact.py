@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seglog.cli.output import DAMAGE, FINE, Out, format_size, progress, show_table
+from seglog.cli.output import DAMAGE, FINE, Out, format_size, show_table
 from seglog.cli.spark.session import Conf, DryRun, Json, Master, check_paths, session
 from seglog.core.fs import OsFs
+from seglog.core.progress import progress
 from seglog.storage.offline.verify import measure
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from seglog.cli.options import check_choice
-from seglog.cli.output import DAMAGE, FINE, Out, count, progress, show_table
+from seglog.cli.output import DAMAGE, FINE, Out, count, show_table
 from seglog.cli.spark.session import Conf, Json, Master, Topics, check_paths, session
+from seglog.core.progress import progress
 from seglog.storage.offline.compare import COPY, REPLICAS, Comparison, RangeKind
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seglog.cli.options import key_values
-from seglog.cli.output import FINE, Out, fail, progress, show_table
+from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.spark.session import Conf, Json, Master, Options, Topics, session
+from seglog.core.progress import progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
 import typer
 
 from seglog.cli.options import check_choice, key_values, with_options
-from seglog.cli.output import FINE, Out, count, format_size, progress, warn
+from seglog.cli.output import FINE, Out, count, format_size, warn
 from seglog.cli.spark.session import Conf, DryRun, Json, Master, check_paths, session
+from seglog.core.progress import progress
 
 if TYPE_CHECKING:
     from seglog.spark.jobs.ingest import Columns, IngestResult, Input

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from seglog.cli.offline.verify import Paths, Strict, report
-from seglog.cli.output import progress
 from seglog.cli.spark.session import Conf, Json, Master, check_paths, session
+from seglog.core.progress import progress
 
 
 def verify(
