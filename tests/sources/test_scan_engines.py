@@ -51,8 +51,7 @@ def damaged(partition: Path, other: Path) -> seglog.Scan:
 
 
 def test_every_library_takes_it_as_it_is(scan: seglog.Scan) -> None:
-    (count,) = duckdb.sql("SELECT count(*) FROM scan").fetchone() or ()
-    assert count == 34
+    assert duckdb.sql("SELECT count(*) FROM scan").fetchall() == [(34,)]
     assert (
         duckdb.sql('SELECT a."offset" FROM scan a JOIN scan b USING (partition, "offset")').to_arrow_table().num_rows
         == 34
@@ -89,7 +88,7 @@ def test_an_interpreter_without_engines_gets_a_stream(partition: Path) -> None:
         "import sys, seglog; "
         f"scan = seglog.scan({str(partition)!r}); "
         "assert not {'pandas', 'pyarrow.dataset', 'duckdb', 'polars'} & sys.modules.keys(); "
-        "import polars, duckdb; print(polars.from_arrow(scan).shape, "
+        "import polars, duckdb; print(polars.DataFrame(scan).shape, "
         "duckdb.sql('SELECT count(*) FROM scan WHERE \"offset\" > 10').fetchall(), type(scan.dataset()).__name__)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -129,10 +128,6 @@ def test_what_a_filter_leaves_out_is_not_read(damaged: seglog.Scan, sql: str, po
 
 def test_polars_stops_at_head(damaged: seglog.Scan) -> None:
     assert damaged.polars().head(5).collect()["offset"].to_list() == list(range(5))
-    assert damaged.polars().filter(pl.col("offset") > 2).head(2).select("partition", "offset").collect().rows() == [
-        (0, 3),
-        (0, 4),
-    ]
 
 
 @pytest.mark.parametrize("step", [-1, 0, 1, 999, 1000, 1001, 3500])
@@ -185,9 +180,10 @@ def test_what_pyarrow_would_do_with_files_is_an_error_and_not_a_crash(scan: segl
     program = f"""
 import pickle, pyarrow.dataset as ds, seglog
 scan = seglog.scan({str(tmp_path / "data")!r})
+narrow = seglog.scan({str(tmp_path / "data")!r}, columns=["offset"])
 for work in (
     lambda: ds.dataset([scan, scan]).to_table(),
-    lambda: scan.join(scan, "offset").to_table(),
+    lambda: narrow.join(narrow, "offset").to_table(),
     lambda: scan.sort_by("offset").to_table(),
     lambda: scan.replace_schema(scan.schema),
     lambda: pickle.dumps(scan),
@@ -195,7 +191,7 @@ for work in (
     try:
         work()
         print("no error")
-    except (OSError, TypeError) as error:
+    except (OSError, TypeError, ValueError) as error:
         print(type(error).__name__)
 ds.write_dataset(scan, {str(tmp_path / "out")!r}, format="parquet")
 print(ds.dataset({str(tmp_path / "out")!r}).count_rows(), sum(one.count_rows() for one in scan.get_fragments()))

@@ -51,8 +51,9 @@ _ARGUMENTS: Final = MappingProxyType(
 _NOT_HERE: Final = frozenset(
     {"view", "maxMemoryPerTask", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "commitToGroup"}
 )
-_ENGINES: Final = frozenset({"duckdb", "pyarrow.dataset"})
-"""Modules that make use of a dataset; see `Scan.dataset`."""
+_ENGINES: Final = frozenset({"duckdb", "polars", "pyarrow.dataset"})
+"""Modules that make use of a dataset: DuckDB pushes filters only into one, and of other streams ``polars.from_arrow``
+makes one column. See `Scan.dataset`."""
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
