@@ -29,6 +29,7 @@ ROWS = pa.table(
         ),
     }
 )
+FRAME = pl.DataFrame(ROWS)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "offset": st.integers(-2, 8),
     "partition": st.integers(-1, 3),
@@ -63,7 +64,7 @@ def comparisons(draw: st.DrawFn) -> Term:
         found = pa.array(values, ROWS.schema.field(column).type)
         return Term(arrow.isin(found), polars.is_in(values))
     value = draw(VALUES[column])
-    one, other = _literal(column, value), pl.lit(value, dtype=pl.from_arrow(ROWS.schema.empty_table()).schema[column])
+    one, other = _literal(column, value), pl.lit(value, dtype=FRAME.schema[column])
     if draw(st.booleans()):  # the literal first
         arrow, one, polars, other = pc.scalar(one), arrow, other, polars
     match kind:
@@ -110,9 +111,7 @@ def test_no_row_that_passes_is_outside_of_the_bounds(term: Term) -> None:
     bounds = arrow_filter(term.arrow).bounds
     assert all(within(row, bounds) for row in ROWS.filter(term.arrow).to_pylist())
     bounds = polars_bounds(json.loads(term.polars.meta.serialize(format="json")))
-    frame = pl.from_arrow(ROWS)
-    assert isinstance(frame, pl.DataFrame)
-    assert all(within(row, bounds) for row in frame.filter(term.polars).to_dicts())
+    assert all(within(row, bounds) for row in FRAME.filter(term.polars).to_dicts())
 
 
 def test_what_is_understood() -> None:
@@ -137,7 +136,7 @@ def test_what_is_understood() -> None:
         frozenset({b"k"}),
     )
     assert arrow_filter(arrow).bounds == wanted
-    assert arrow_filter(arrow).columns == {"offset", "timestamp", "partition", "topic", "key"}
+    assert arrow_filter(arrow).columns == frozenset({"offset", "timestamp", "partition", "topic", "key"})
     polars = (
         pl.col("offset").is_between(5, 8)
         & (pl.col("timestamp") >= day)

@@ -18,7 +18,7 @@ from tests.cases import case
 
 
 def _batch(number: int, size: int = 1) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"number": pa.array([number] * size, pa.int64())})
+    return pa.RecordBatch.from_arrays([pa.array([number] * size, pa.int64())], names=["number"])
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:

@@ -118,8 +118,8 @@ class Scan:
     def dataset(self) -> ScanDataset:
         """The same scan as a pyarrow Dataset, into which DuckDB pushes columns and filters.
 
-        `seglog.scan` returns one at once if duckdb, polars or pyarrow.dataset is imported. Otherwise it does not: to import
-        pyarrow's datasets takes as long as pandas, which they import.
+        `seglog.scan` returns one at once if duckdb, polars or pyarrow.dataset is imported. Otherwise it does not,
+        because pyarrow's datasets import pandas, which takes longer than a small scan.
         """
         from seglog.sources.scan_dataset import ScanDataset
 
