@@ -92,7 +92,7 @@ def test_a_long_table_is_cut_and_says_so(run: Run, broker: Broker) -> None:
 
 
 def test_tables_of_a_warehouse(run: Run, broker: Broker, tmp_path: Path) -> None:
-    update_table(broker.bootstrap, "flights", tmp_path / "warehouse" / "flights")
+    update_table(broker.bootstrap, tmp_path / "warehouse" / "flights", topic="flights")
     query = "SELECT partition, count(*) AS n FROM flights GROUP BY 1 ORDER BY 1"
     assert lines(run, query, tmp_path / "warehouse") == ["partition  n", "        0  5", "        1  4"]
     ran = run("sql", "SELECT * FROM nix", tmp_path / "warehouse")

@@ -29,7 +29,9 @@ ROWS = pa.table(
         ),
     }
 )
-FRAME = pl.DataFrame(ROWS)
+_frame = pl.from_arrow(ROWS)
+assert isinstance(_frame, pl.DataFrame)
+FRAME = _frame
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "offset": st.integers(-2, 8),
     "partition": st.integers(-1, 3),

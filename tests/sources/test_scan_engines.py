@@ -54,12 +54,10 @@ def test_every_library_takes_it_as_it_is(scan: seglog.Scan) -> None:
     assert duckdb.execute("SELECT count(*) FROM scan").fetchall() == [(34,)]
     twice = duckdb.execute('SELECT a."offset" FROM scan a JOIN scan b USING (partition, "offset")')
     assert len(twice.fetchall()) == 34
-    frames = [
-        pl.from_arrow(scan),
-        pl.DataFrame(scan),
-        pl.scan_pyarrow_dataset(scan.dataset()).collect(),
-        scan.polars().collect(),
-    ]
+    assert isinstance(scan, ScanDataset)
+    dataset: Any = scan
+    lazy = [pl.scan_pyarrow_dataset(dataset), scan.polars()]
+    frames = [pl.from_arrow(scan), pl.DataFrame(scan), *(one.collect() for one in lazy)]
     for frame in frames:
         assert isinstance(frame, pl.DataFrame)
         assert frame.shape == (34, 8)
@@ -69,7 +67,6 @@ def test_every_library_takes_it_as_it_is(scan: seglog.Scan) -> None:
     assert scan.read_pandas()["offset"].sum() == sum(range(30)) + 6
     assert pa.table(scan).equals(scan.read_all())
     assert pa.RecordBatchReader.from_stream(scan).read_all().equals(scan.read_all())
-    assert isinstance(scan, ScanDataset)
     assert scan.count_rows() == 34
     assert scan.head(3).column("offset").to_pylist() == [0, 1, 2]
     assert scan.take([33]).column("partition").to_pylist() == [1]
@@ -83,8 +80,7 @@ def test_a_scan_without_records_has_its_columns(tmp_path: Path) -> None:
     for frame in (pl.from_arrow(nothing), nothing.polars().collect()):
         assert isinstance(frame, pl.DataFrame)
         assert (frame.shape, frame.columns[0]) == ((0, 8), "key")
-    (first, *_) = duckdb.execute("SELECT * FROM nothing").description or ()
-    assert first[0] == "key"
+    assert [name for name, *_ in duckdb.execute("SELECT * FROM nothing").description or ()][:1] == ["key"]
 
 
 def test_an_interpreter_without_engines_gets_a_stream(partition: Path) -> None:
@@ -94,10 +90,10 @@ def test_an_interpreter_without_engines_gets_a_stream(partition: Path) -> None:
         f"scan = seglog.scan({str(partition)!r}); "
         "assert not {'pandas', 'pyarrow.dataset', 'duckdb', 'polars'} & sys.modules.keys(); "
         "import polars, duckdb; print(polars.DataFrame(scan).shape, "
-        "duckdb.sql('SELECT count(*) FROM scan WHERE \"offset\" > 10').fetchall(), type(scan.dataset()).__name__)"
+        "duckdb.sql('SELECT count(*) FROM scan WHERE \"offset\" > 10').fetchall(), type(scan).__name__)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "(30, 8) [(19,)] ScanDataset\n"
+    assert done.stdout == "(30, 8) [(19,)] Scan\n"
 
 
 SQL = (
@@ -128,7 +124,7 @@ def test_what_a_filter_leaves_out_is_not_read(damaged: seglog.Scan, sql: str, po
     assert duckdb.execute(f"SELECT count(*) FROM damaged WHERE {sql}").fetchall() == [(count,)]
     assert damaged.polars().filter(polars).select(pl.len()).collect().item() == count
     expression = pc.field("partition") == 1
-    assert damaged.dataset().filter(expression).to_table().num_rows == 4
+    assert damaged.filter(expression).read_all().num_rows == 4
 
 
 def test_polars_stops_at_head(damaged: seglog.Scan) -> None:
@@ -148,8 +144,8 @@ def test_times_between_milliseconds_and_in_any_order(tmp_path: Path, step: int) 
     moment = pa.scalar(step, pa.timestamp("us", "UTC"))
     field = pc.field("timestamp")
     for expression in (field >= moment, field > moment, field < moment, field <= moment, field == moment):
-        assert scan.dataset().to_table(filter=expression).equals(scan.read_all().filter(expression))
-        assert scan.dataset().to_table(columns=["offset"], filter=expression).num_columns == 1
+        assert scan.filter(expression).read_all().equals(scan.read_all().filter(expression))
+        assert scan.narrowed(["offset"], expression).read_all().num_columns == 1
 
 
 def test_columns_that_a_query_does_not_need_are_not_decoded(tmp_path: Path) -> None:

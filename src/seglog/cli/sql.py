@@ -147,7 +147,7 @@ class _Views:
         if self._is_warehouse and self._records.bootstrap is None:
             self._create_table(database, name)
         else:
-            found = self._scan(name).with_value_fields().dataset()
+            found = self._scan(name).with_value_fields()
             self._scans.append(found)
             database.register(name, found)
 
@@ -167,6 +167,7 @@ class _Views:
             value_format=records.value_format,
             key_format=records.key_format,
             options=options,
+            dataset=True,
         )
 
     def _create_table(self, database: Any, name: str) -> None:

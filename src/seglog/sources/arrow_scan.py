@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -19,10 +19,6 @@ from seglog.storage.offline.null_timestamps import log_null_timestamps
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from seglog.sources.scan_dataset import ScanDataset
-
-S = TypeVar("S", bound="Scan")
 
 
 class Scan:
@@ -107,23 +103,13 @@ class Scan:
 
     def filter(self, expression: Any) -> Self:
         """The records that pass a pyarrow ``expression`` too. Partitions and offsets that cannot pass are not read."""
-        return self._copy(type(self), self._columns, self.schema, _both_filters(self._filter, expression))
+        return self._copy(self._columns, self.schema, _both_filters(self._filter, expression))
 
     def with_value_fields(self) -> Self:
         """The fields of a decoded value as columns too, beside ``value``. A field whose name a column has already, in
         any case, is found in ``value`` only."""
         columns = self._columns.with_value_fields()
-        return self._copy(type(self), columns, columns.schema, self._filter)
-
-    def dataset(self) -> ScanDataset:
-        """The same scan as a pyarrow Dataset, into which DuckDB pushes columns and filters.
-
-        `seglog.scan` returns one at once if duckdb, polars or pyarrow.dataset is imported. Otherwise it does not,
-        because pyarrow's datasets import pandas, which takes longer than a small scan.
-        """
-        from seglog.sources.scan_dataset import ScanDataset
-
-        return self._copy(ScanDataset, self._columns, self.schema, self._filter)
+        return self._copy(columns, columns.schema, self._filter)
 
     # A frame
 
@@ -156,8 +142,8 @@ class Scan:
 
         return register_io_source(batches, schema=schema, is_pure=True)
 
-    def _copy(self, kind: type[S], columns: ScanColumns, schema: pa.Schema, filter_: Any) -> S:
-        return kind(
+    def _copy(self, columns: ScanColumns, schema: pa.Schema, filter_: Any) -> Self:
+        return type(self)(
             self._logs,
             columns,
             threads=self._threads,

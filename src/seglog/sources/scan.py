@@ -52,8 +52,8 @@ _NOT_HERE: Final = frozenset(
     {"view", "maxMemoryPerTask", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "commitToGroup"}
 )
 _ENGINES: Final = frozenset({"duckdb", "polars", "pyarrow.dataset"})
-"""Modules that make use of a dataset: DuckDB pushes filters only into one, and of other streams ``polars.from_arrow``
-makes one column. See `Scan.dataset`."""
+"""Modules that make use of a dataset: DuckDB pushes filters only into one, and ``polars.from_arrow`` makes one column of
+other streams."""
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
@@ -79,6 +79,7 @@ def scan(
     batch_rows: int = 65536,
     batch_bytes: int = 8 << 20,
     progress: bool = True,
+    dataset: bool | None = None,
     fs: Fs | None = None,
 ) -> Scan:
     """The records of topics as Arrow record batches: by topic, by partition, by offset.
@@ -117,7 +118,9 @@ def scan(
 
     ``threads`` read parts of partitions at the same time; by default as many as there are cores, up to four. A batch
     has at most ``batch_rows`` rows and ``batch_bytes``, unless a single record is larger. ``progress`` shows a bar on
-    stderr after two seconds, if that is a terminal.
+    stderr after two seconds, if that is a terminal. ``dataset``: whether the result is a pyarrow Dataset too, into
+    which DuckDB pushes columns and filters; by default, if duckdb, polars or pyarrow.dataset has been imported.
+    Otherwise it is not, because pyarrow's datasets import pandas, which takes longer than a small scan.
 
     Raises what is wrong with the arguments at once: `InvalidConfigError`, `UnknownTopicError`, `RequestFailedError`,
     OSError. Reading raises `DataLossError` where records are deleted before they are read, `CorruptError` with file or
@@ -161,8 +164,12 @@ def scan(
     shown = ScanColumns(
         columns, made.formats, lambda: logs.topics, fs, permissive=made.permissive, dead_letters=made.dead_letters
     )
-    found = Scan(logs, shown, threads=cores, shows_progress=progress)
-    return found.dataset() if _ENGINES & sys.modules.keys() else found
+    kind = Scan
+    if dataset or (dataset is None and _ENGINES & sys.modules.keys()):
+        from seglog.sources.scan_dataset import ScanDataset
+
+        kind = ScanDataset
+    return kind(logs, shown, threads=cores, shows_progress=progress)
 
 
 def is_brokers(source: Path | Sequence[Path], fs: Fs) -> bool:

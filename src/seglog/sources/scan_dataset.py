@@ -1,7 +1,7 @@
 """A scan as a pyarrow Dataset, so that DuckDB pushes columns and filters into it.
 
-DuckDB does that only for pyarrow's own classes. `ScanDataset` is one, although it has no files: it answers `scanner`
-itself, and so all that a dataset does by its scanner.
+DuckDB pushes only into pyarrow's own classes. `ScanDataset` is one, although it has no files: it answers `scanner`
+itself, and so all that a dataset does by its scanner. pyarrow's datasets import pandas, and so does this module.
 """
 
 from __future__ import annotations
