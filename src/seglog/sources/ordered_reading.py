@@ -20,7 +20,7 @@ P = TypeVar("P")
 ReadPart = Callable[[P], Iterator[pa.RecordBatch]]
 """Reads one part, in the thread that made it."""
 
-AHEAD_BYTES: Final = 64 << 20
+AHEAD_BYTES: Final = 32 << 20
 """Bytes of batches that wait for the caller, in all parts together."""
 
 

@@ -52,7 +52,7 @@ _NOT_HERE: Final = frozenset(
     {"view", "maxMemoryPerTask", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "commitToGroup"}
 )
 _ENGINES: Final = frozenset({"duckdb", "polars", "pyarrow.dataset"})
-"""Modules that make use of a dataset: DuckDB pushes filters only into one, and ``polars.from_arrow`` makes one column of
+"""Modules that make use of a dataset: DuckDB pushes filters only into one, and `polars.from_arrow` makes one column of
 other streams."""
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
