@@ -111,7 +111,7 @@ def test_tables_of_a_warehouse(run: Run, broker: Broker, tmp_path: Path) -> None
         (("SELECT 1", "-b", "BROKER", "-f", "parquet"), "--format parquet needs --out FILE"),
         (("SELECT * FROM t", "-b", "127.0.0.1:1"), "no broker answers at 127.0.0.1:1: Connection refused"),
         (("SELECT * FROM flights", "-b", "BROKER", "-o", "valueSchemas=x"), "there is no 'valueSchemas'"),
-        (("SELECT * FROM flights", "nowhere"), "path 'nowhere' does not exist"),
+        (("SELECT * FROM flights", "nowhere"), "nowhere' does not exist"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(run: Run, broker: Broker, arguments: tuple[str, ...], reason: str) -> None:

@@ -109,6 +109,7 @@ def sql(
     views = _Views(records, paths or [])
     with duckdb.connect() as database:
         database.execute("SET TimeZone = 'UTC'")
+        database.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout; a scan draws its own
         try:
             for name in sorted(database.get_table_names(query)):
                 if not os.path.isfile(name):  # DuckDB reads files by their names
