@@ -53,7 +53,7 @@ _FIRST_WAIT_MS: Final = 20
 by that."""
 _PATIENCE_MS: Final = 20
 """How long an answer may take before the fetcher closes the connection for a new partition."""
-_OTHERS: Final = 10
+_OTHERS: Final = 4
 """How many partitions a new session may name for each one that has changed."""
 _SETTLING_MS: Final = 50
 _TURN_SECONDS: Final = 0.005
