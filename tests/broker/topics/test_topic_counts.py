@@ -198,7 +198,7 @@ def test_a_request_costs_a_few_commits_however_many_topics_it_has(
                 found[name].append(counted.work())
     for name, (one, many) in found.items():
         assert many.commits <= one.commits + 4, (name, one, many)
-        assert many.turns <= one.turns + 6, (name, one, many)
+        assert many.turns <= one.turns + 20, (name, one, many)  # of 80, if each topic had one
         if kind == LONE:
             assert many.fsyncs <= one.fsyncs + 4, (name, one, many)
 
