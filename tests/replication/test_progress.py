@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
 from seglog.replication.progress import Follower, Progress
-from seglog.replication.truncation import truncation_point
-from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 
 BROKERS = {node: BrokerRegistration(node_id=node, epoch=node, kept_since=0) for node in (1, 2, 3)}
 M1, M2, M3 = (Member(node, node) for node in (1, 2, 3))
@@ -138,15 +136,6 @@ def test_replicas_that_come_and_go() -> None:
     progress.changed(VersionedState(moving, 8), 500)
     assert sorted(progress.followers) == [2, 4]
     assert progress.followers[4].caught_up_ms == 500
-
-
-def test_where_a_follower_cuts() -> None:
-    epochs = LeaderEpochs([(0, 0), (2, 20), (5, 50)])
-    assert truncation_point(EpochEnd(5, 55), epochs, 60) == 55
-    assert truncation_point(EpochEnd(5, 70), epochs, 60) == 60
-    assert truncation_point(EpochEnd(3, 40), epochs, 60) == 50  # ours up to there, and asked again about epoch 2
-    assert truncation_point(EpochEnd(2, 30), epochs, 60) == 30
-    assert truncation_point(EpochEnd(7, 40), epochs, 60) == 40
 
 
 # While the metadata store is away

@@ -29,10 +29,9 @@ from seglog.broker.apis.transaction_markers import MarkerAppends, routed
 from seglog.broker.apis.transactions import TransactionApis
 from seglog.broker.apis.unsupported import UnsupportedApis
 from seglog.broker.broker_lifecycle import BrokerLifecycle
-from seglog.broker.broker_storage import StorageOpener
+from seglog.broker.broker_storage import DirectoryEvents, StorageOpener
 from seglog.broker.broker_tasks import BrokerTasks
 from seglog.broker.configuration import Configuration, group_settings, topic_rules, transaction_settings
-from seglog.broker.directory_events import DirectoryEvents
 from seglog.broker.dispatch import Dispatch, frame_limits, warm_up
 from seglog.broker.fetch.fetch import Fetch
 from seglog.broker.fetch.fetch_sessions import FetchSessionCache

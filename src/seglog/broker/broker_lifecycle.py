@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import Final
 
+from seglog.broker.broker_storage import DirectoryEvents
 from seglog.broker.broker_tasks import BrokerTasks
-from seglog.broker.directory_events import DirectoryEvents
 from seglog.broker.identity import Identity
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller

@@ -6,6 +6,7 @@ cluster the store comes first, and decides whether the directories may be used.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -14,7 +15,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from seglog.broker.broker_tasks import BrokerTasks
-from seglog.broker.directory_events import DirectoryEvents
 from seglog.broker.ground import BrokerGround
 from seglog.broker.known_producers import first_free_block
 from seglog.broker.topics.directory_topics import DirectoryTopics
@@ -42,6 +42,23 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs, cluster_of, resolve_all
 from seglog.storage.formats.checkpoints import new_cluster_id
 from seglog.storage.formats.paths import FORMER_STORE, STORE
+
+
+class DirectoryEvents:
+    """`note` a directory whose health has changed; `take` returns the directories in that order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._noted: asyncio.Queue[LogDir] = asyncio.Queue()
+
+    def note(self, directory: LogDir) -> None:
+        """Called by the thread that notices."""
+        self._loop.call_soon_threadsafe(self._noted.put_nowait, directory)
+
+    async def take(self) -> LogDir:
+        """Wait for the next directory. What became of it is in its `LogDir.health`."""
+        return await self._noted.get()
+
 
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"

@@ -13,10 +13,20 @@ from typing import Final, NamedTuple, Self
 from seglog.client.bootstrap import HostPort
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import GROUP, ClusterConnections
-from seglog.client.configs import ConfigValue
 from seglog.client.connection import BrokerConnection, check_answer, describe_code
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
+
+
+class ConfigValue(NamedTuple):
+    """A key of a broker's or topic's configuration; ``value`` is None if it is sensitive."""
+
+    name: str
+    value: str | None
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+
 
 _BROKER: Final = 4
 """The resource type of a broker's configuration; an empty name means all brokers."""

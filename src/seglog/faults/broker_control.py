@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -10,15 +11,17 @@ from uuid import UUID
 
 from seglog.broker.app import Node
 from seglog.broker.ground import BrokerGround
+from seglog.core.addresses import Address
 from seglog.core.fs import OsFs
 from seglog.faults import broker_state
-from seglog.faults.fault import Fault, FaultError, fault_from_json
+from seglog.faults.fault import Fault, FaultError, FaultReport, fault_from_json
 from seglog.faults.fault_layer import FaultLayer
-from seglog.faults.fault_report import FaultReport
-from seglog.faults.faulty_listener import FaultyListener
 from seglog.faults.movable_clock import MovableClock, MovableLoop, MovableWorkers, workers_of
 from seglog.faults.recording import Recorder
 from seglog.faults.topic_fixture import fixture_from_json
+from seglog.net.connection import FrameHandler, reset_on_close
+from seglog.net.connection_quotas import ConnectionQuotas
+from seglog.net.listener import Listener
 
 MAX_FAULTS: Final = 1000
 MOST_SECONDS: Final = 100 * 365 * 86_400.0
@@ -144,3 +147,18 @@ def report_to_json(report: FaultReport) -> dict[str, Any]:
         "met": [one._asdict() for one in report.met],
         "problem": report.problem,
     }
+
+
+class FaultyListener(Listener):
+    """Refuses connections while the layer says so: they are reset as soon as they are accepted."""
+
+    def __init__(self, layer: FaultLayer, address: Address, handler: FrameHandler, quotas: ConnectionQuotas) -> None:
+        super().__init__(address, layer.around(handler), quotas)
+        self._layer = layer
+
+    async def _begin(self, raw: socket.socket, peer: str) -> None:
+        if self._layer.refuses():
+            reset_on_close(raw)
+            raw.close()
+        else:
+            await super()._begin(raw, peer)

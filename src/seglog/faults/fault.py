@@ -1,4 +1,5 @@
-"""A fault: the requests that meet it, and its effect. Values only; `seglog.faults.fault_layer` carries it out."""
+"""A fault: the requests that meet it, its effect, and a report of both. Values only: `seglog.faults.fault_layer`
+carries it out."""
 
 from __future__ import annotations
 
@@ -200,3 +201,25 @@ def error_code(error: int | str) -> int:
 
 
 API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+
+
+class MetRequest(NamedTuple):
+    """A request that met a fault."""
+
+    api: str
+    version: int
+    client_id: str
+    connection: int
+    correlation_id: int
+
+
+class FaultReport(NamedTuple):
+    """``seen`` requests matched, ``fired`` of them met the fault; ``met`` has the last of these. ``problem`` says why
+    the fault could not be shown to a request."""
+
+    fault_id: int
+    fault: Fault
+    seen: int
+    fired: int
+    met: tuple[MetRequest, ...]
+    problem: str | None

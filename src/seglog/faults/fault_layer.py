@@ -23,8 +23,7 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import MAX_INT32
 from seglog.faults import error_answers
-from seglog.faults.fault import Fault, FaultError, Request
-from seglog.faults.fault_report import FaultReport, MetRequest
+from seglog.faults.fault import Fault, FaultError, FaultReport, MetRequest, Request
 from seglog.faults.request_scope import (
     NO_SESSION,
     Names,

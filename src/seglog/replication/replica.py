@@ -38,7 +38,6 @@ from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.replication.progress import FetchTimes, Progress
-from seglog.replication.truncation import start_of_reading, truncation_point
 from seglog.replication.waiters import GrowthListener
 from seglog.storage.directory.log_changes import BeginEpoch, Cut, LogChange, MoveStart, StartAt
 from seglog.storage.directory.log_dir import LogDir
@@ -288,7 +287,7 @@ class Replica:
         if leads:
             has_epoch = log.hw_follows_end or log.has_epoch(self.leader_epoch)
             return None if has_epoch else BeginEpoch(self.topic_partition, self.leader_epoch)
-        return self._cut(start_of_reading(log.epochs, log.high_watermark, log.log_end_offset))
+        return self._cut(log.epochs.start_of_following(log.high_watermark, log.log_end_offset))
 
     def begin_change(self) -> None:
         """A change is under way: `seglog.replication.log_changes`."""
@@ -648,7 +647,7 @@ class Replica:
         if not is_ours or self._is_waiting or self.is_changing or asked.offset != log.log_end_offset:
             return None
         if answer.diverging is not None:
-            return self._cut(truncation_point(answer.diverging, log.epochs, log.log_end_offset))
+            return self._cut(log.epochs.truncation_point(answer.diverging, log.log_end_offset))
         self.refused_cut = -1
         if records:
             try:

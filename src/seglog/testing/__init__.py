@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from seglog.core.error_codes import ErrorCode
-    from seglog.faults.fault import Fault, FaultError, Request
-    from seglog.faults.fault_report import FaultReport, MetRequest
+    from seglog.faults.fault import Fault, FaultError, FaultReport, MetRequest, Request
     from seglog.faults.replay import Difference, replay
     from seglog.faults.topic_fixture import TopicFixture, TopicRecord
-    from seglog.testing.broker import Broker
-    from seglog.testing.broker_clock import BrokerClock
-    from seglog.testing.broker_error import BrokerError
+    from seglog.testing.broker import Broker, BrokerClock
     from seglog.testing.cluster import Cluster
-    from seglog.testing.injected_fault import BrokerFaults, InjectedFault
+    from seglog.testing.injected_fault import BrokerError, BrokerFaults, InjectedFault
 
 __all__ = [
     "Broker",
@@ -40,17 +37,17 @@ __all__ = [
 
 _HOMES: Final = {
     "Broker": "testing.broker",
-    "BrokerClock": "testing.broker_clock",
-    "BrokerError": "testing.broker_error",
+    "BrokerClock": "testing.broker",
+    "BrokerError": "testing.injected_fault",
     "BrokerFaults": "testing.injected_fault",
     "Cluster": "testing.cluster",
     "Difference": "faults.replay",
     "ErrorCode": "core.error_codes",
     "Fault": "faults.fault",
     "FaultError": "faults.fault",
-    "FaultReport": "faults.fault_report",
+    "FaultReport": "faults.fault",
     "InjectedFault": "testing.injected_fault",
-    "MetRequest": "faults.fault_report",
+    "MetRequest": "faults.fault",
     "Request": "faults.fault",
     "TopicFixture": "faults.topic_fixture",
     "TopicRecord": "faults.topic_fixture",

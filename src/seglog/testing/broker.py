@@ -15,25 +15,49 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Unpack
 
+from seglog.core.clock import SystemClock
 from seglog.core.quick_imports import without_hypothesis
 from seglog.faults.broker_defaults import TEST_SETTINGS
 from seglog.faults.fault import Fault, error_code
 from seglog.faults.kept_ports import KeptPorts
 from seglog.faults.topic_fixture import TopicFixture, TopicRecord, TopicSpec, topic_fixtures
-from seglog.testing.broker_clock import BrokerClock
-from seglog.testing.broker_error import BrokerError
-from seglog.testing.injected_fault import BrokerFaults, FaultFields, InjectedFault
+from seglog.testing.injected_fault import BrokerError, BrokerFaults, FaultFields, InjectedFault
 
 if TYPE_CHECKING:
     from seglog.testing.registry.server import RegistryServer
 
-__all__ = ["TEST_SETTINGS", "Broker", "BrokerError"]
+__all__ = ["TEST_SETTINGS", "Broker", "BrokerClock", "BrokerError"]
+
+
+class BrokerClock:
+    """Runs as this machine's, and can be moved ahead. The clocks of clients cannot: they send heartbeats, retry and
+    give up by real time."""
+
+    def __init__(self, move: Callable[[float], None]) -> None:
+        self.ahead = 0.0
+        """Seconds ahead of this machine's clock."""
+        self._move = move
+
+    def advance(self, seconds: float) -> None:
+        """Move time for the broker: timers run in their order, each at its own time. Returns when everything that
+        became due is done: retention, sessions, rebalance and transaction timeouts, delayed answers.
+
+        A broker that is stopped finds the new time when it starts. ValueError for time that goes back."""
+        if seconds < 0:
+            raise ValueError(f"time does not go back: {seconds}")
+        self._move(seconds)
+        self.ahead += seconds
+
+    def now_ms(self) -> int:
+        """The broker's wall clock: milliseconds since 1970."""
+        return SystemClock().now_ms() + round(self.ahead * 1000)
+
 
 _LOOPBACK: Final = "127.0.0.1"
 

@@ -19,7 +19,7 @@ from seglog.core import errors
 from seglog.core.errors import SeglogError
 from seglog.faults.fault import Fault, FaultError
 from seglog.faults.topic_fixture import TopicFixture
-from seglog.testing.broker_error import BrokerError
+from seglog.testing.injected_fault import BrokerError
 
 _PATIENCE: Final = 60
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from seglog.core.clock import SystemClock
 from seglog.testing.broker import Broker
-from seglog.testing.broker_error import BrokerError
+from seglog.testing.injected_fault import BrokerError
 
 if TYPE_CHECKING:
     from seglog.client.bootstrap import HostPort

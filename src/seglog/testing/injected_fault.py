@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
-from seglog.faults.fault import Ending, Fault, Request
-from seglog.faults.fault_report import FaultReport, MetRequest
-from seglog.testing.broker_error import BrokerError
+from seglog.core.errors import SeglogError
+from seglog.faults.fault import Ending, Fault, FaultReport, MetRequest, Request
+
+
+class BrokerError(SeglogError):
+    """The broker is not in a state in which this can be done, or it has ended by itself."""
 
 
 class FaultFields(TypedDict, total=False):

@@ -13,8 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from seglog.faults.topic_fixture import TopicSpec
-    from seglog.testing.broker import Broker
-    from seglog.testing.broker_clock import BrokerClock
+    from seglog.testing.broker import Broker, BrokerClock
     from seglog.testing.cluster import Cluster
     from seglog.testing.injected_fault import BrokerFaults
 

@@ -15,7 +15,7 @@ from seglog.client.produce.group_mark import GroupMark
 from seglog.client.produce.mark_topic import MarkTopic
 from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import Transaction
-from seglog.client.topic_configs import topic_config
+from seglog.client.topics import topic_config
 from seglog.core.errors import InvalidConfigError, RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.testing import Broker

@@ -31,7 +31,6 @@ from seglog.core.ground import Workers
 from seglog.core.types import MAX_INT64, Buffer
 from seglog.net.peer_connection import PeerConnection
 from seglog.protocol.replica_fetch import FetchResponse
-from seglog.replication import replica
 from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.fetcher import Fetcher
 from seglog.replication.group_flushes import GroupFlushes
@@ -70,10 +69,10 @@ class Bug(NamedTuple):
 def _kip_101(patch: Patch) -> None:
     """A follower truncates at its high watermark, and never asks for epochs."""
 
-    def start_of_reading(_: LeaderEpochs, high_watermark: int, log_end: int) -> int:
+    def start_of_following(_: LeaderEpochs, high_watermark: int, log_end: int) -> int:
         return min(high_watermark, log_end)
 
-    patch.setattr(replica, "start_of_reading", start_of_reading)
+    patch.setattr(LeaderEpochs, "start_of_following", start_of_following)
     patch.setattr(Replica, "diverging_epoch", lambda *_: None)
 
 

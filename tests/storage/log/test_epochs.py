@@ -295,3 +295,12 @@ def test_epochs_of_batches_are_on_the_disk_before_the_recovery_point_passes_them
         end = again.log_end_offset
         assert end == 4 or not is_flushed
         assert again.epochs.entries == [entry for entry in log.epochs.entries if entry.start_offset < end]
+
+
+def test_where_a_follower_cuts() -> None:
+    epochs = LeaderEpochs([(0, 0), (2, 20), (5, 50)])
+    assert epochs.truncation_point(EpochEnd(5, 55), 60) == 55
+    assert epochs.truncation_point(EpochEnd(5, 70), 60) == 60
+    assert epochs.truncation_point(EpochEnd(3, 40), 60) == 50  # ours up to there, and asked again about epoch 2
+    assert epochs.truncation_point(EpochEnd(2, 30), 60) == 30
+    assert epochs.truncation_point(EpochEnd(7, 40), 60) == 40

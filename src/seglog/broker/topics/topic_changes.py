@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -47,7 +48,6 @@ from seglog.core.config import LogConfig, LogDirConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError, TopicExistsError, UnknownTopicError
 from seglog.core.ground import Ground
-from seglog.core.parts import in_parts
 from seglog.core.topic_names import FlatNames, may_collide
 from seglog.storage.formats.checkpoints import new_id
 
@@ -149,7 +149,7 @@ class TopicChanges:
                 states[one.name] = self._new(one)
             except SeglogError as error:
                 errors[one.name] = error
-        for names in in_parts(states, _MAX_TOPICS_PER_COMMIT):
+        for names in _in_parts(states, _MAX_TOPICS_PER_COMMIT):
             errors |= await self._create_some({name: states[name] for name in names})
         made = {name: state.topic_id for name, state in states.items() if name not in errors}
         there = [name for name, error in errors.items() if isinstance(error, TopicExistsError)]
@@ -251,7 +251,7 @@ class TopicChanges:
         )
         by_topic = {name: outcomes[topic_name(name)] for name in changes}
         written = [name for name, outcome in by_topic.items() if not isinstance(outcome, SeglogError)]
-        for some in in_parts(written, _NOTED_AT_ONCE):
+        for some in _in_parts(written, _NOTED_AT_ONCE):
             self._view.note_all(
                 NamedValue(step.name, None if step.value is None else VersionedValue(step.value, version))
                 for name in some
@@ -332,7 +332,7 @@ class TopicChanges:
         exist, or has another id, and those of the updates."""
         errors: dict[str, SeglogError] = {}
         changed: list[tuple[TopicState, int]] = []
-        for names in in_parts(updates, _MAX_TOPICS_PER_COMMIT):
+        for names in _in_parts(updates, _MAX_TOPICS_PER_COMMIT):
             left: Sequence[str] = names
             while left:
                 states: dict[str, TopicState] = {}
@@ -411,7 +411,7 @@ class TopicChanges:
         until this broker no longer shows them. Return the errors: `UnknownTopicError` if another deletion was first."""
         errors: dict[str, SeglogError] = {}
         deleted: list[UUID] = []
-        for some in in_parts({topic.name: topic for topic in topics}.values(), _MAX_TOPICS_PER_COMMIT):
+        for some in _in_parts({topic.name: topic for topic in topics}.values(), _MAX_TOPICS_PER_COMMIT):
             left = {topic.name: topic for topic in some}
             while left:
                 changes: dict[str, Sequence[Change]] = {}
@@ -506,3 +506,9 @@ def _version(found: VersionedValue | None) -> int:
 
 def _tuples(assignment: Assignment) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(replicas) for replicas in assignment)
+
+
+def _in_parts(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    left = iter(items)
+    while part := tuple(islice(left, size)):
+        yield part

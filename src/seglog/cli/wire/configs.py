@@ -10,7 +10,7 @@ import typer
 from seglog.cli.options import JsonLines, OptionError, check_choice, key_values, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, DryRun, TopicNames
-from seglog.client.configs import ConfigValue
+from seglog.client.admin import ConfigValue
 
 _SOURCES: Final = {
     0: "unknown",

@@ -19,8 +19,7 @@ from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import Transaction
 from seglog.client.range_fetcher import FetchedRecords, FetchTarget, RangeFetcher
 from seglog.client.retries import Retries, ask_patiently
-from seglog.client.topic_configs import topic_config
-from seglog.client.topic_creation import create_topic
+from seglog.client.topics import create_topic, topic_config
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import CorruptError, InvalidConfigError, RequestFailedError

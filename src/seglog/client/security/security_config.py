@@ -12,11 +12,30 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
-from seglog.client.security.cipher_suites import SUITES
 from seglog.client.security.jaas import Jaas, parse_jaas
 from seglog.client.security.references import FORMS, check_references, has_reference, is_reference
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import HIDDEN, Boolean, Enumeration, Names, Setting, check, int32, setting, settings_of
+
+_EXCHANGES: Final = ("ECDHE_ECDSA", "ECDHE_RSA", "DHE_RSA")
+_CIPHERS: Final = {
+    "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
+}
+TLS_1_3_SUITES: Final = tuple(f"TLS_{cipher}" for cipher in _CIPHERS)
+TLS_1_2_SUITES: Final[Mapping[str, str]] = {
+    f"TLS_{exchange}_WITH_{cipher}": f"{exchange.replace('_', '-')}-{name}"
+    for exchange in _EXCHANGES
+    for cipher, name in _CIPHERS.items()
+} | {
+    f"TLS_ECDHE_{key}_WITH_AES_{bits}_CBC_SHA{digest}": f"ECDHE-{key}-AES{bits}-SHA{digest}"
+    for key in ("ECDSA", "RSA")
+    for bits, digest in (("256", "384"), ("128", "256"), ("256", ""), ("128", ""))
+}
+"""The suites with forward secrecy, with their names in OpenSSL."""
+SUITES: Final = (*TLS_1_3_SUITES, *TLS_1_2_SUITES)
+
 
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"

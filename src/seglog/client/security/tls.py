@@ -12,9 +12,15 @@ from typing import Final
 
 from seglog.client.bootstrap import HostPort
 from seglog.client.security import pem
-from seglog.client.security.cipher_suites import TLS_1_2_SUITES, TLS_1_3_SUITES
 from seglog.client.security.references import Secrets
-from seglog.client.security.security_config import TLS_1_2, TLS_1_3, SecurityConfig, not_pem
+from seglog.client.security.security_config import (
+    TLS_1_2,
+    TLS_1_2_SUITES,
+    TLS_1_3,
+    TLS_1_3_SUITES,
+    SecurityConfig,
+    not_pem,
+)
 from seglog.core.errors import (
     AuthenticationFailedError,
     BrokerUnavailableError,

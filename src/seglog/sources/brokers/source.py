@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import BrokerAddress, ClusterConnections, ClusterMetadata
-from seglog.client.group_offsets import commit_offsets
+from seglog.client.consumer_groups import commit_offsets
 from seglog.client.kept_connections import connections
 from seglog.client.leader_offsets import EARLIEST, LATEST, OffsetQuestion, answer_offsets
 from seglog.client.retries import ask_patiently

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.client.leader_epochs import epoch_ends
-from seglog.client.topic_configs import topic_config
+from seglog.client.leader_offsets import epoch_ends
+from seglog.client.topics import topic_config
 from seglog.core.errors import RequestFailedError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition

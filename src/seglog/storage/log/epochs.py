@@ -122,6 +122,29 @@ class LeaderEpochs:
         found = epochs[higher - 1] if higher else epoch
         return EpochEnd(found, starts[higher])
 
+    def truncation_point(self, diverging: EpochEnd, log_end: int) -> int:
+        """Where a follower whose log ends at ``log_end`` truncates it before it continues (KIP-101, KIP-279, KIP-595).
+
+        It fetches from its log's end and names the epoch of its last batch. If the leader's log has another history,
+        the leader returns ``diverging``: its latest epoch up to the follower's, and where that ends in its log. The
+        follower truncates, does nothing else (KAFKA-14704), and fetches again.
+
+        If the follower does not know that epoch, its largest one below may still have continued for longer than the
+        leader's. The truncated log ends in a smaller epoch, and the next fetch asks about that
+        (``getOffsetTruncationState``).
+        """
+        ours = self.end_offset_for(diverging.epoch, log_end)
+        if ours.epoch == NO_EPOCH:
+            return min(diverging.end_offset, log_end)
+        if ours.epoch != diverging.epoch:
+            return min(ours.end_offset, log_end)
+        return min(ours.end_offset, diverging.end_offset, log_end)
+
+    def start_of_following(self, high_watermark: int, log_end: int) -> int:
+        """Where a new follower truncates before its first fetch. Only a log without epochs has nothing to ask with; it
+        keeps what was committed."""
+        return log_end if self.latest != NO_EPOCH else min(high_watermark, log_end)
+
     def epoch_for_offset(self, offset: int) -> int:
         """The epoch that wrote ``offset`` (or would write it next), -1 if it is before the first one."""
         epochs, starts = self._table

@@ -22,7 +22,7 @@ from seglog.client.produce.mark_topic import MarkTopic
 from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import Transaction
 from seglog.client.retries import Retries
-from seglog.client.topic_creation import create_topic
+from seglog.client.topics import create_topic
 from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
 from seglog.core.errors import (

@@ -1,8 +1,9 @@
-"""Creates a topic by the controller (CreateTopics), which may move or be away for a moment."""
+"""Topics of any Kafka: creates one by the controller, which may move or be away for a moment, and reads keys of their
+configurations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from seglog.client.cluster_connections import ClusterConnections
@@ -12,6 +13,9 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import BrokerUnavailableError
 from seglog.protocol.apis import ApiKey
 
+_TOPIC: Final = 2
+"""The resource type."""
+_AT_ONCE: Final = 500
 _DEFAULT: Final = -1
 """As many partitions and replicas as the brokers' configuration says (KIP-464)."""
 _AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
@@ -50,3 +54,22 @@ def _ask_controller(cluster: ClusterConnections, topic: Mapping[str, Any]) -> st
     if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
         check_answer(answer.error_code, f"topic {topic['name']}", answer.error_message)
     return None
+
+
+def topic_config(cluster: ClusterConnections, topics: Collection[str], key: str) -> dict[str, str]:
+    """The value of ``key`` of each topic. A topic that does not exist, or may not be described, is left out.
+
+    Raises what `BrokerConnection` raises.
+    """
+    found = {}
+    names = sorted(set(topics))
+    for start in range(0, len(names), _AT_ONCE):
+        resources = [
+            {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": (key,)}
+            for name in names[start : start + _AT_ONCE]
+        ]
+        for result in cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, {"resources": resources}).results:
+            for one in () if result.error_code else result.configs:
+                if one.name == key and one.value is not None:
+                    found[result.resource_name] = one.value
+    return found

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from seglog.client import topic_configs
+from seglog.client import topics as client_topics
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.client.topic_configs import topic_config
+from seglog.client.topics import topic_config
 from seglog.testing import Broker, TopicFixture
 from tests.client.produce.written import config
 
@@ -25,7 +25,7 @@ def cluster() -> Iterator[ClusterConnections]:
 
 @pytest.mark.parametrize("at_once", [500, 2, 1])
 def test_each_topic_has_its_value(cluster: ClusterConnections, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(topic_configs, "_AT_ONCE", at_once)
+    monkeypatch.setattr(client_topics, "_AT_ONCE", at_once)
     expected = {name: str(size) for name, size in SIZES.items()} | {"plain": DEFAULT}
     assert topic_config(cluster, [*expected, "t0", "plain"], "segment.bytes") == expected
 

@@ -9,7 +9,7 @@ import pytest
 
 import seglog
 from seglog.client.cluster_connections import ClusterConnections
-from seglog.client.leader_epochs import epoch_ends
+from seglog.client.leader_offsets import epoch_ends
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.log.epochs import EpochEnd
