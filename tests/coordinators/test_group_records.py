@@ -212,8 +212,18 @@ def test_all_versions_of_commits(version: int, value: OffsetAndMetadata) -> None
         topic_id=value.topic_id if version >= 4 else None,
     )
     assert decode(encode((key, None))[0], data) == (key, expected)
+
+
+@given(value=COMMITS)
+def test_commits_of_the_first_type_have_version_0(value: OffsetAndMetadata) -> None:
+    case()
+    key = OffsetCommitKey("g", "t", 0)
     old_key = b"\0\0" + encode((key, None))[0][2:]
-    assert decode(old_key, data) == (key, expected)
+    values = {"offset": value.offset, "metadata": value.metadata, "commitTimestamp": value.commit_timestamp}
+    data = b"\0\0" + written(parse_schemas(schemas.GROUP_VALUES)[0], values, 0)
+    assert decode(old_key, data) == (key, value._replace(leader_epoch=-1, topic_id=None))
+    with pytest.raises(UnsupportedFormatError, match="version 1 of a group's record"):
+        decode(old_key, b"\0\1" + data[2:])
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -302,5 +312,5 @@ def test_a_text_too_long_for_a_record_is_refused_when_it_is_written() -> None:
 def test_millions_of_members_in_few_bytes_are_refused() -> None:
     key = encode((GroupMetadataKey("g"), None))[0]
     value = bytes.fromhex("0003000000000001ffffffff" + "00" * 8 + "7fffffff")
-    with pytest.raises(CorruptRecordError, match="2147483647 members"):
+    with pytest.raises(CorruptRecordError, match="a collection of size 2147483647"):
         decode(key, value)

@@ -12,7 +12,7 @@ from random import Random
 from struct import pack
 from typing import Any, Final
 
-from seglog.coordinators.consumer.consumer_protocol import decode_assignment, encode_assignment
+from seglog.coordinators.consumer_protocol import decode_assignment, encode_assignment
 from seglog.coordinators.consumer_records import CONSUMER_KEYS
 from seglog.coordinators.group_records import decode
 from seglog.protocol.apis import ApiKey

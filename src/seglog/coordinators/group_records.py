@@ -1,49 +1,27 @@
-"""Records of ``__consumer_offsets``: bytes as Kafka 4.4 writes them, of all versions that it reads.
+"""Records of ``__consumer_offsets``: typed values, read and written by `seglog.records.coordinator_records`.
 
-A key begins with a version (int16) that is really its type; strings have their length before them as int16 (-1: null),
-byte fields as int32, arrays their count as int32. From version 4 on values are flexible: lengths are varints and one
-too large, and each struct ends in tagged fields.
-
-====================== ============================================================================================
-key 0, 1: a commit     group string, topic string, partition int32
-value 0 to 4           offset int64, leaderEpoch int32 (3 on), metadata string, commitTimestamp int64,
-                       expireTimestamp int64 (1 only), tag 0: topicId uuid (4 on)
-key 2: a group         group string
-value 0 to 4           protocolType string, generation int32, protocol string?, leader string?,
-                       currentStateTimestamp int64 (2 on), members [memberId string, groupInstanceId string? (3 on),
-                       clientId string, clientHost string, rebalanceTimeout int32 (1 on), sessionTimeout int32,
-                       subscription bytes, assignment bytes]
-====================== ============================================================================================
-
-4.4 writes commits in version 4, in version 1 if they have an expiry of their own, and groups in version 3. A record
-without a value deletes what its key names. `seglog.coordinators.consumer_records` has the records of consumer groups.
-Other keys are those of share and streams groups: they are left alone.
+Kafka 4.4 writes commits in version 4, in version 1 if they have an expiry of their own, and groups in version 3; values
+of consumer groups (`seglog.coordinators.consumer_records`) have version 0. A record without a value deletes what its
+key names. Records of share and streams groups are left alone.
 """
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Self, cast
 from uuid import UUID
 
-from seglog.coordinators import consumer_records
-from seglog.coordinators.consumer_records import ConsumerKey, ConsumerRecord
-from seglog.core.errors import CorruptRecordError, InvalidRequestError, UnsupportedFormatError
-from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, Buffer
-from seglog.core.utf8 import decode_utf8
-from seglog.protocol.wire import WireReader, uvarint
+from seglog.coordinators import consumer_records as consumer
+from seglog.coordinators.consumer_records import ConsumerKey, ConsumerRecord, Fields
+from seglog.core.types import NO_EPOCH, Buffer
+from seglog.records.coordinator_records import GROUPS, UnknownTypeError, as_seglog_error
+from seglog.records.kafka_messages import MessageError
 
 NO_RETENTION: Final = -1
-
-_INT16: Final = Struct(">h")
-_INT32: Final = Struct(">i")
-_INT64: Final = Struct(">q")
-_COMMIT_KEYS: Final = (0, 1)
-_GROUP_KEY: Final = 2
-_HIGHEST_COMMIT: Final = 4
-_HIGHEST_GROUP: Final = 4
-_FLEXIBLE: Final = 4
-_MAX_STRING: Final = 2**15 - 1
+NO_TIMEOUT: Final = -1
+_NO_TOPIC: Final = bytes(16)
+_EXPIRING: Final = 1
+"""The only version of a commit with a time of expiry."""
 
 
 class OffsetCommitKey(NamedTuple):
@@ -55,6 +33,8 @@ class OffsetCommitKey(NamedTuple):
 
 
 class GroupMetadataKey(NamedTuple):
+    """A group of classic members."""
+
     group: str
 
 
@@ -67,6 +47,28 @@ class OffsetAndMetadata(NamedTuple):
     commit_timestamp: int
     expire_timestamp: int = NO_RETENTION
     topic_id: UUID | None = None
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Self:
+        topic_id = fields.get("topicId", _NO_TOPIC)
+        return cls(
+            fields["offset"],
+            fields.get("leaderEpoch", NO_EPOCH),
+            fields["metadata"],
+            fields["commitTimestamp"],
+            fields.get("expireTimestamp", NO_RETENTION),
+            None if topic_id == _NO_TOPIC else UUID(bytes=topic_id),
+        )
+
+    def to_fields(self) -> Fields:
+        return {
+            "offset": self.offset,
+            "leaderEpoch": self.leader_epoch,
+            "metadata": self.metadata,
+            "commitTimestamp": self.commit_timestamp,
+            "expireTimestamp": self.expire_timestamp,
+            "topicId": _NO_TOPIC if self.topic_id is None else self.topic_id.bytes,
+        }
 
 
 class MemberMetadata(NamedTuple):
@@ -81,6 +83,33 @@ class MemberMetadata(NamedTuple):
     subscription: bytes
     assignment: bytes
 
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Self:
+        rebalance_timeout, session_timeout = fields["rebalanceTimeout"], fields["sessionTimeout"]
+        return cls(
+            fields["memberId"],
+            fields["groupInstanceId"],
+            fields["clientId"],
+            fields["clientHost"],
+            # Before version 1 a member had one timeout for both purposes.
+            session_timeout if rebalance_timeout == NO_TIMEOUT else rebalance_timeout,
+            session_timeout,
+            fields["subscription"],
+            fields["assignment"],
+        )
+
+    def to_fields(self) -> Fields:
+        return {
+            "memberId": self.member_id,
+            "groupInstanceId": self.instance_id,
+            "clientId": self.client_id,
+            "clientHost": self.client_host,
+            "rebalanceTimeout": self.rebalance_timeout,
+            "sessionTimeout": self.session_timeout,
+            "subscription": self.subscription,
+            "assignment": self.assignment,
+        }
+
 
 class GroupMetadataValue(NamedTuple):
     """The stored form of a group, written after each rebalance and when the group becomes empty (then without protocol,
@@ -93,6 +122,27 @@ class GroupMetadataValue(NamedTuple):
     state_timestamp: int
     members: tuple[MemberMetadata, ...]
 
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Self:
+        return cls(
+            fields["protocolType"],
+            fields["generation"],
+            fields["protocol"],
+            fields["leader"],
+            fields["currentStateTimestamp"],
+            tuple([MemberMetadata.from_fields(member) for member in fields["members"]]),
+        )
+
+    def to_fields(self) -> Fields:
+        return {
+            "protocolType": self.protocol_type,
+            "generation": self.generation,
+            "protocol": self.protocol,
+            "leader": self.leader,
+            "currentStateTimestamp": self.state_timestamp,
+            "members": [member.to_fields() for member in self.members],
+        }
+
 
 Key = OffsetCommitKey | GroupMetadataKey | ConsumerKey
 GroupRecord = (
@@ -103,205 +153,68 @@ GroupRecord = (
 """A record: the new value for its key, or None if the key is deleted."""
 
 
-# Writing
+class _Type(NamedTuple):
+    """A type of record: the classes of its key and its value, and the version in which the value is written."""
+
+    number: int
+    key: Any
+    value: Any
+    version: int
+
+
+_TYPES: Final = (
+    _Type(0, OffsetCommitKey, OffsetAndMetadata, 4),  # as 1, from Kafka before 0.9
+    _Type(1, OffsetCommitKey, OffsetAndMetadata, 4),
+    _Type(2, GroupMetadataKey, GroupMetadataValue, 3),
+    _Type(3, consumer.ConsumerGroupKey, consumer.ConsumerGroupValue, 0),
+    _Type(4, consumer.TopicsKey, consumer.TopicsValue, 0),
+    _Type(5, consumer.MemberKey, consumer.MemberValue, 0),
+    _Type(6, consumer.TargetKey, consumer.TargetValue, 0),
+    _Type(7, consumer.MemberTargetKey, consumer.MemberTargetValue, 0),
+    _Type(8, consumer.CurrentAssignmentKey, consumer.CurrentAssignmentValue, 0),
+    _Type(16, consumer.RegularExpressionKey, consumer.RegularExpressionValue, 0),
+)
+_OF_NUMBER: Final[Mapping[int, _Type]] = {one.number: one for one in _TYPES}
+_OF_KEY: Final[Mapping[type, _Type]] = {one.key: one for one in _TYPES}
+"""The last type of a key's class is the one that is written."""
 
 
 def encode_key(key: Key) -> bytes:
-    """
+    """Raises `InvalidRequestError` for a text that is too long.
+
     >>> encode_key(OffsetCommitKey("g", "t", 3)).hex()
     '000100016700017400000003'
     """
-    if isinstance(key, OffsetCommitKey):
-        return _INT16.pack(1) + _string(key.group) + _string(key.topic) + _INT32.pack(key.partition)
-    if isinstance(key, GroupMetadataKey):
-        return _INT16.pack(_GROUP_KEY) + _string(key.group)
-    return consumer_records.encode_key(key)
+    return GROUPS.write_key(_OF_KEY[type(key)].number, key)
 
 
 def encode(entry: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Return the record's key and value."""
+    """Return the record's key and value. Raises `InvalidRequestError` for a text that is too long."""
     key, value = entry
     if value is None:
         return encode_key(key), None
-    if isinstance(value, OffsetAndMetadata):
-        return encode_key(key), _encode_commit(value)
-    if isinstance(value, GroupMetadataValue):
-        return encode_key(key), _encode_group(value)
-    return encode_key(key), consumer_records.encode_value(value)
-
-
-def _encode_commit(value: OffsetAndMetadata) -> bytes:
-    if value.expire_timestamp != NO_RETENTION:
-        return b"".join(
-            (
-                _INT16.pack(1),
-                _INT64.pack(value.offset),
-                _string(value.metadata),
-                _INT64.pack(value.commit_timestamp),
-                _INT64.pack(value.expire_timestamp),
-            )
-        )
-    metadata = value.metadata.encode(errors="replace")
-    has_id = value.topic_id is not None and value.topic_id.int != 0
-    return b"".join(
-        (
-            _INT16.pack(4),
-            _INT64.pack(value.offset),
-            _INT32.pack(value.leader_epoch),
-            uvarint(len(metadata) + 1),
-            metadata,
-            _INT64.pack(value.commit_timestamp),
-            b"\x01\x00\x10" + value.topic_id.bytes if has_id and value.topic_id is not None else b"\x00",
-        )
-    )
-
-
-def _encode_group(value: GroupMetadataValue) -> bytes:
-    parts = [
-        _INT16.pack(3),
-        _string(value.protocol_type),
-        _INT32.pack(value.generation),
-        _nullable(value.protocol),
-        _nullable(value.leader),
-        _INT64.pack(value.state_timestamp),
-        _INT32.pack(len(value.members)),
-    ]
-    for member in value.members:
-        parts += (
-            _string(member.member_id),
-            _nullable(member.instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
-            _INT32.pack(member.rebalance_timeout),
-            _INT32.pack(member.session_timeout),
-            _INT32.pack(len(member.subscription)),
-            member.subscription,
-            _INT32.pack(len(member.assignment)),
-            member.assignment,
-        )
-    return b"".join(parts)
-
-
-def _string(text: str) -> bytes:
-    data = text.encode(errors="replace")
-    if len(data) > _MAX_STRING:
-        raise InvalidRequestError(
-            f"a text of {len(data)} bytes is too long for a group's record: the limit is {_MAX_STRING}"
-        )
-    return _INT16.pack(len(data)) + data
-
-
-def _nullable(text: str | None) -> bytes:
-    return _INT16.pack(-1) if text is None else _string(text)
-
-
-# Reading
+    number, _, _, version = _OF_KEY[type(key)]
+    if isinstance(value, OffsetAndMetadata) and value.expire_timestamp != NO_RETENTION:
+        version = _EXPIRING
+    return encode_key(key), GROUPS.write_value(number, value.to_fields(), version)
 
 
 def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    """Decode a record. None if it belongs to a share or streams group.
+    """Decode a record. None for records of share and streams groups, and of types that Kafka 4.4 does not know.
 
     Raises `CorruptRecordError`, and `UnsupportedFormatError` for a value version that Kafka 4.4 does not know. Ignores
     bytes after the last field, as Kafka does.
     """
     try:
-        found = _decode_key(key)
-        if isinstance(found, OffsetCommitKey):
-            return found, None if value is None else _decode_commit(value)
-        if isinstance(found, GroupMetadataKey):
-            return found, None if value is None else _decode_group(value)
-        return None if found is None else consumer_records.decode(found, value)
-    except InvalidRequestError as error:
-        raise CorruptRecordError(f"a group's record cannot be read: {error}") from error
-
-
-def _decode_key(data: Buffer) -> Key | None:
-    reader = WireReader(data)
-    kind = reader.integer("int16")
-    if kind in _COMMIT_KEYS:
-        return OffsetCommitKey(_text(reader), _text(reader), reader.integer("int32"))
-    return GroupMetadataKey(_text(reader)) if kind == _GROUP_KEY else consumer_records.decode_key(kind, reader)
-
-
-def _decode_commit(data: Buffer) -> OffsetAndMetadata:
-    reader = WireReader(data)
-    version = _version(reader, _HIGHEST_COMMIT, "an offset")
-    flexible = version >= _FLEXIBLE
-    offset = reader.integer("int64")
-    epoch = reader.integer("int32") if version >= 3 else NO_EPOCH
-    metadata = _text(reader, flexible=flexible)
-    commit_timestamp = reader.integer("int64")
-    expires = reader.integer("int64") if version == 1 else NO_RETENTION
-    topic_id = _topic_id(reader) if flexible else None
-    return OffsetAndMetadata(offset, epoch, metadata, commit_timestamp, expires, topic_id)
-
-
-def _topic_id(reader: WireReader) -> UUID | None:
-    topic_id = None
-    for _ in range(reader.uvarint()):
-        tag, size = reader.uvarint(), reader.uvarint()
-        if tag == 0 and size == 16:
-            topic_id = reader.uuid()
-        else:
-            reader.take(size)
-    return topic_id
-
-
-def _decode_group(data: Buffer) -> GroupMetadataValue:
-    reader = WireReader(data)
-    version = _version(reader, _HIGHEST_GROUP, "a group")
-    flexible = version >= _FLEXIBLE
-    protocol_type = _text(reader, flexible=flexible)
-    generation = reader.integer("int32")
-    protocol = _text_or_null(reader, flexible=flexible)
-    leader = _text_or_null(reader, flexible=flexible)
-    state_timestamp = reader.integer("int64") if version >= 2 else NO_TIMESTAMP
-    count = reader.uvarint() - 1 if flexible else reader.integer("int32")
-    if not 0 <= count <= reader.left:
-        raise InvalidRequestError(f"{count} members in {reader.left} bytes")
-    members = tuple([_member(reader, version, flexible=flexible) for _ in range(count)])
-    if flexible:
-        reader.skip_tags()
-    return GroupMetadataValue(protocol_type, generation, protocol, leader, state_timestamp, members)
-
-
-def _member(reader: WireReader, version: int, *, flexible: bool) -> MemberMetadata:
-    member_id = _text(reader, flexible=flexible)
-    instance_id = _text_or_null(reader, flexible=flexible) if version >= 3 else None
-    client_id = _text(reader, flexible=flexible)
-    client_host = _text(reader, flexible=flexible)
-    # Before version 1 a member had one timeout for both purposes.
-    rebalance_timeout = reader.integer("int32") if version >= 1 else -1
-    session_timeout = reader.integer("int32")
-    subscription = _bytes(reader, flexible=flexible)
-    assignment = _bytes(reader, flexible=flexible)
-    if flexible:
-        reader.skip_tags()
-    if rebalance_timeout == -1:
-        rebalance_timeout = session_timeout
-    return MemberMetadata(
-        member_id, instance_id, client_id, client_host, rebalance_timeout, session_timeout, subscription, assignment
-    )
-
-
-def _version(reader: WireReader, highest: int, what: str) -> int:
-    version = reader.integer("int16")
-    if not 0 <= version <= highest:
-        raise UnsupportedFormatError(f"version {version} of {what}'s record is not supported: the latest is {highest}")
-    return version
-
-
-def _text(reader: WireReader, *, flexible: bool = False) -> str:
-    text = _text_or_null(reader, flexible=flexible)
-    if text is None:
-        raise InvalidRequestError("a text must not be null")
-    return text
-
-
-def _text_or_null(reader: WireReader, *, flexible: bool = False) -> str | None:
-    length = reader.uvarint() - 1 if flexible else reader.integer("int16")
-    return None if length < 0 else decode_utf8(reader.take(length))
-
-
-def _bytes(reader: WireReader, *, flexible: bool) -> bytes:
-    return reader.take(reader.uvarint() - 1 if flexible else reader.integer("int32"))
+        message, fields = GROUPS.read_key(key)
+        found = _OF_NUMBER.get(message.id)
+        if found is None:
+            return None
+        typed = found.key(*fields.values())
+        if value is None:
+            return cast("GroupRecord", (typed, None))
+        return cast("GroupRecord", (typed, found.value.from_fields(GROUPS.read_value(message.id, value).fields)))
+    except UnknownTypeError:
+        return None
+    except MessageError as error:
+        raise as_seglog_error(error, "a group") from error

@@ -1,19 +1,23 @@
-"""Kafka's generated messages without generated code: read by a schema, and shown as Kafka's ``JsonConverter`` does.
+"""Kafka's generated messages without generated code: read and written by a schema.
 
-A schema is a line of `seglog.records.kafka_schemas`. Errors carry the words that Java's classes use, since they end up
-in the output of DumpLogSegments.
+A schema is a line of `seglog.records.kafka_schemas`. From it and a version a reader and a writer are made once: a list
+of steps, of which each takes one field, or a run of numbers. Fields are named as in Kafka's schemas. Errors carry the
+words that Java's classes use, since they end up in the output of DumpLogSegments.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Mapping
-from decimal import Decimal
-from functools import cache
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
+from seglog.core.errors import InvalidRequestError
+from seglog.core.types import Buffer
 from seglog.core.utf8 import decode_utf8
 from seglog.records.java_text import int32
 
@@ -22,16 +26,21 @@ Value = object
 
 _FOREVER: Final = 1 << 15
 _TOKEN: Final = re.compile(r"@\d+|=-?\w+|~\d+|[A-Za-z_]\w*(?:\[\])?|\d+\+?|[][{}:,?]")
-_NUMBERS: Final[Mapping[str, struct.Struct]] = {
-    "int8": struct.Struct(">b"),
-    "int16": struct.Struct(">h"),
-    "uint16": struct.Struct(">H"),
-    "int32": struct.Struct(">i"),
-    "int64": struct.Struct(">q"),
-    "float64": struct.Struct(">d"),
-    "bool": struct.Struct(">?"),
+_NUMBERS: Final[Mapping[str, str]] = {
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "bool": "?",
 }
+"""The `struct` codes of types with a fixed size."""
+_INT8: Final = struct.Struct(">b")
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
 _ZERO_UUID: Final = bytes(16)
+_UUID_SIZE: Final = 16
 _MAX_STRING: Final = 0x7FFF
 _MAX_TAGS: Final = 10_000
 _MAX_ELEMENTS: Final = 1_000_000
@@ -58,7 +67,8 @@ class Field(NamedTuple):
         return (self.since <= version or self.since == 0) and version <= self.until
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
     """A message or a struct in one. ``flexible``: from which version on it has compact lengths and tagged fields."""
 
     name: str
@@ -159,7 +169,7 @@ class MessageReader:
 
     __slots__ = ("_at", "_data")
 
-    def __init__(self, data: bytes | memoryview) -> None:
+    def __init__(self, data: Buffer) -> None:
         self._data = bytes(data)
         self._at = 0
 
@@ -167,192 +177,467 @@ class MessageReader:
     def remaining(self) -> int:
         return len(self._data) - self._at
 
-    def number(self, type_: str) -> int | float | bool:
-        packing = _NUMBERS[type_]
-        try:
-            (value,) = packing.unpack_from(self._data, self._at)
-        except struct.error:
-            raise MessageError("null") from None  # Java's BufferUnderflowException has no message
-        self._at += packing.size
-        number: int | float | bool = value
-        return number
-
     def integer(self, type_: str) -> int:
-        return int(self.number(type_))
+        (value,), self._at = _unpack(struct.Struct(">" + _NUMBERS[type_]), self._data, self._at)
+        return int(value)
 
     def unsigned_varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self.integer("int8") & 0xFF
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return int32(value)
-        raise MessageError(
-            "Varint is too long, the most significant bit in the 5th byte is set, "
-            f"converted value: {value & 0xFFFFFFFF:x}"
-        )
+        value, self._at = _varint(self._data, self._at)
+        return value
 
-    def array(self, size: int) -> bytes:
-        if size < 0:
-            raise MessageError(str(size))  # Java's NegativeArraySizeException says no more
-        if size > self.remaining:
-            raise MessageError(f"Error reading byte array of {size} byte(s): only {self.remaining} byte(s) available")
-        self._at += size
-        return self._data[self._at - size : self._at]
+    def message(self, message: Message, version: int) -> dict[str, Value]:
+        """As `read_message`, from here on."""
+        values, self._at = message_reader(message, version)(self._data, self._at)
+        return values
 
 
-def read_message(message: Message, reader: MessageReader, version: int) -> dict[str, Value]:
-    """All fields of a message, those that ``version`` does not have with their defaults."""
+def read_message(message: Message, data: Buffer, version: int, at: int = 0) -> dict[str, Any]:
+    """All fields of a message that begins at ``at``, those that ``version`` does not have with their defaults. Bytes
+    after the last field are ignored, and so are unknown tagged fields, as Kafka does. Raises `MessageError`."""
+    return message_reader(message, version)(bytes(data), at)[0]
+
+
+def write_message(message: Message, values: Mapping[str, Any], version: int) -> bytes:
+    """Fields that ``version`` does not have are left out, and tagged ones that have their default or are missing.
+
+    Raises `InvalidRequestError` for a string that is too long for Kafka's format.
+    """
+    out = bytearray()
+    message_writer(message, version)(out, values)
+    return bytes(out)
+
+
+# Reading. A step takes the bytes and a position, and returns a value and the position after it.
+
+_Read = Callable[[bytes, int], tuple[Any, int]]
+_Step = Callable[[bytes, int, dict[str, Any]], int]
+"""Puts the values of one field, or of a run of numbers, into the dictionary; returns the position after them."""
+
+
+@lru_cache(maxsize=1024)  # versions come from the data
+def message_reader(message: Message, version: int) -> Callable[[bytes, int], tuple[dict[str, Any], int]]:
+    """As `read_message`, for many messages of one version; also returns the position after the message."""
     is_flexible = version >= message.flexible
-    values: dict[str, Value] = {}
-    for field in message.fields:
-        if field.tag is None and field.is_in(version):
-            values[field.name] = _read_field(field, reader, version, is_flexible=is_flexible)
+    defaults = {field.name: field.default for field in message.fields}
+    there = [field for field in message.fields if field.tag is None and field.is_in(version)]
+    steps = list(_read_steps(there, version, is_flexible=is_flexible))
+    tagged = {
+        field.tag: (field.name, _read_field(field, version, is_flexible=True) if field.is_in(version) else None)
+        for field in message.fields
+        if field.tag is not None
+    }
+
+    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        values = defaults.copy()
+        for step in steps:
+            at = step(data, at, values)
+        if is_flexible:
+            if at < len(data) and not data[at]:  # nearly always: no tagged fields
+                return values, at + 1
+            at = _read_tags(tagged, version, data, at, values)
+        return values, at
+
+    return read
+
+
+def _read_steps(fields: Sequence[Field], version: int, *, is_flexible: bool) -> Iterator[_Step]:
+    """Runs of numbers are read at once, other fields one by one."""
+    for are_numbers, run in groupby(fields, _is_number):
+        some = list(run)
+        if are_numbers:
+            yield _read_numbers([field.name for field in some], _form(some))
         else:
-            values[field.name] = field.default
-    if is_flexible:
-        tagged = {field.tag: field for field in message.fields if field.tag is not None}
-        for _ in range(_tag_count(reader)):
-            tag, size = reader.unsigned_varint(), reader.unsigned_varint()
-            known = tagged.get(tag)
-            if known is None:
-                reader.array(size)
-            elif not known.is_in(version):
-                raise MessageError(f"Tag {tag} is not valid for version {version}")
-            else:
-                values[known.name] = _read_field(known, reader, version, is_flexible=True)
-    return values
+            for field in some:
+                yield _put(field.name, _read_field(field, version, is_flexible=is_flexible))
 
 
-def _tag_count(reader: MessageReader) -> int:
-    count = reader.unsigned_varint()
+def _read_numbers(names: Sequence[str], form: struct.Struct) -> _Step:
+    unpack, size = form.unpack_from, form.size
+
+    def read(data: bytes, at: int, values: dict[str, Any]) -> int:
+        try:
+            values.update(zip(names, unpack(data, at)))  # noqa: B905  # strict costs as much as the rest
+        except struct.error:
+            raise MessageError("null") from None
+        return at + size
+
+    def read_one(data: bytes, at: int, values: dict[str, Any]) -> int:
+        try:
+            (values[only],) = unpack(data, at)
+        except struct.error:
+            raise MessageError("null") from None
+        return at + size
+
+    only = names[0]
+    return read_one if len(names) == 1 else read
+
+
+def _put(name: str, read: _Read) -> _Step:
+    def put(data: bytes, at: int, values: dict[str, Any]) -> int:
+        values[name], at = read(data, at)
+        return at
+
+    return put
+
+
+def _is_number(field: Field) -> bool:
+    return not field.array and field.type in _NUMBERS
+
+
+def _form(fields: Sequence[Field]) -> struct.Struct:
+    return struct.Struct(">" + "".join(_NUMBERS[str(field.type)] for field in fields))
+
+
+def _read_tags(
+    tagged: Mapping[int, tuple[str, _Read | None]], version: int, data: bytes, at: int, values: dict[str, Any]
+) -> int:
+    count, at = _tag_count(data, at)
+    for _ in range(count):
+        tag, at = _varint(data, at)
+        size, at = _varint(data, at)
+        if tag not in tagged:
+            at = _end(size, data, at)
+            continue
+        name, read = tagged[tag]
+        if read is None:
+            raise MessageError(f"Tag {tag} is not valid for version {version}")
+        values[name], at = read(data, at)
+    return at
+
+
+def _tag_count(data: bytes, at: int) -> tuple[int, int]:
+    count, at = _varint(data, at)
     if count < 0:
         raise MessageError(f"Invalid negative number of tagged fields {count}")
-    if count > reader.remaining:
-        raise MessageError(
-            f"Tried to read {count} tagged fields, but there are only {reader.remaining} bytes remaining."
-        )
+    if count > len(data) - at:
+        raise MessageError(f"Tried to read {count} tagged fields, but there are only {len(data) - at} bytes remaining.")
     if count > _MAX_TAGS:
         raise MessageError(
             f"Tried to read {count} tagged fields, which exceeds the maximum allowed count of {_MAX_TAGS}."
         )
-    return count
+    return count, at
 
 
-def _read_field(field: Field, reader: MessageReader, version: int, *, is_flexible: bool) -> Value:
+def _read_field(field: Field, version: int, *, is_flexible: bool) -> _Read:
+    one = _read_one(field, version, is_flexible=is_flexible)
     if field.array:
-        count = reader.unsigned_varint() - 1 if is_flexible else reader.integer("int32")
-        if _is_null(field, count):
-            return None
-        if count > reader.remaining:
+        return _read_array(field, one, is_flexible=is_flexible)
+    if not (isinstance(field.type, Message) and field.nullable):
+        return one
+
+    def read_struct(data: bytes, at: int) -> tuple[Any, int]:
+        if field.tag is None:
+            (mark,), at = _unpack(_INT8, data, at)
+        else:
+            mark, at = _varint(data, at)
+            mark -= 1
+        return (None, at) if mark < 0 else one(data, at)
+
+    return read_struct
+
+
+def _read_array(field: Field, one: _Read, *, is_flexible: bool) -> _Read:
+    code = None if isinstance(field.type, Message) else _NUMBERS.get(field.type)
+
+    def read_array(data: bytes, at: int) -> tuple[list[Any] | None, int]:
+        count, at = _length(data, at, is_flexible=is_flexible)
+        if count < 0:
+            _check_nullable(field)
+            return None, at
+        if count > len(data) - at:
             raise MessageError(
-                f"Tried to allocate a collection of size {count}, "
-                f"but there are only {reader.remaining} bytes remaining."
+                f"Tried to allocate a collection of size {count}, but there are only {len(data) - at} bytes remaining."
             )
         if count > _MAX_ELEMENTS:
             raise MessageError(
                 f"Tried to read a collection of size {count}, "
                 f"which exceeds the maximum allowed size of {_MAX_ELEMENTS}."
             )
-        return [_read_one(field, reader, version, is_flexible=is_flexible) for _ in range(count)]
-    if isinstance(field.type, Message) and field.nullable:
-        mark = reader.integer("int8") if field.tag is None else reader.unsigned_varint() - 1
-        if mark < 0:
-            return None
-    return _read_one(field, reader, version, is_flexible=is_flexible)
+        if code is not None:
+            found, at = _unpack(struct.Struct(f">{count}{code}"), data, at)
+            return list(found), at
+        values = []
+        for _ in range(count):
+            value, at = one(data, at)
+            values.append(value)
+        return values, at
+
+    return read_array
 
 
-def _read_one(field: Field, reader: MessageReader, version: int, *, is_flexible: bool) -> Value:
+def _read_one(field: Field, version: int, *, is_flexible: bool) -> _Read:
     type_ = field.type
     if isinstance(type_, Message):
         if version > type_.highest:
-            raise MessageError(f"Can't read version {version} of {type_.name}")
-        return read_message(type_, reader, version)
+            return _unreadable(f"Can't read version {version} of {type_.name}")
+        return message_reader(type_, version)
     if type_ in _NUMBERS:
-        return reader.number(type_)
+        form = struct.Struct(">" + _NUMBERS[type_])
+
+        def read_number(data: bytes, at: int) -> tuple[Any, int]:
+            (value,), at = _unpack(form, data, at)
+            return value, at
+
+        return read_number
     if type_ == "uuid":
-        if reader.remaining < len(_ZERO_UUID):
+        return _read_uuid
+    if type_ == "string":
+        return _read_compact_string(field) if is_flexible else _read_string(field)
+
+    def read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+        size, at = _length(data, at, is_flexible=is_flexible)
+        if size < 0:
+            _check_nullable(field)
+            return None, at
+        end = _end(size, data, at)
+        return data[at:end], end
+
+    return read_bytes
+
+
+def _read_string(field: Field) -> _Read:
+    unpack = _INT16.unpack_from
+
+    def read(data: bytes, at: int) -> tuple[str | None, int]:
+        try:
+            (size,) = unpack(data, at)
+        except struct.error:
+            raise MessageError("null") from None
+        at += 2
+        if size < 0:
+            _check_nullable(field)
+            return None, at
+        end = at + size
+        if end > len(data):
+            _end(size, data, at)
+        return decode_utf8(data[at:end]), end
+
+    return read
+
+
+def _read_compact_string(field: Field) -> _Read:
+    def read(data: bytes, at: int) -> tuple[str | None, int]:
+        size, at = _length(data, at, is_flexible=True)
+        if size < 0:
+            _check_nullable(field)
+            return None, at
+        if size > _MAX_STRING:
+            raise MessageError(f"string field {field.name} had invalid length {size}")
+        end = at + size
+        if end > len(data):
+            _end(size, data, at)
+        return decode_utf8(data[at:end]), end
+
+    return read
+
+
+def _unreadable(reason: str) -> _Read:
+    def read(_data: bytes, _at: int) -> tuple[Any, int]:
+        raise MessageError(reason)
+
+    return read
+
+
+def _read_uuid(data: bytes, at: int) -> tuple[bytes, int]:
+    end = at + _UUID_SIZE
+    if end > len(data):
+        raise MessageError("null")
+    return data[at:end], end
+
+
+def _unpack(form: struct.Struct, data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+    try:
+        return form.unpack_from(data, at), at + form.size
+    except struct.error:
+        raise MessageError("null") from None  # Java's BufferUnderflowException has no message
+
+
+def _length(data: bytes, at: int, *, is_flexible: bool) -> tuple[int, int]:
+    """The length of bytes, an array or a compact string, negative for null."""
+    if not is_flexible:
+        (length,), at = _unpack(_INT32, data, at)
+        return length, at
+    if at < len(data) and data[at] < 0x80:  # nearly all
+        return data[at] - 1, at + 1
+    length, at = _varint(data, at)
+    return length - 1, at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    if at < len(data) and data[at] < 0x80:  # nearly all
+        return data[at], at + 1
+    value = 0
+    for shift in range(0, 35, 7):
+        if at >= len(data):
             raise MessageError("null")
-        return reader.array(len(_ZERO_UUID))
-    size = reader.unsigned_varint() - 1 if is_flexible else reader.integer("int16" if type_ == "string" else "int32")
-    if _is_null(field, size):
-        return None
-    if type_ == "bytes":
-        return reader.array(size)
-    if size > _MAX_STRING:
-        raise MessageError(f"string field {field.name} had invalid length {size}")
-    return decode_utf8(reader.array(size))
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return int32(value), at
+    raise MessageError(
+        f"Varint is too long, the most significant bit in the 5th byte is set, converted value: {value & 0xFFFFFFFF:x}"
+    )
 
 
-def _is_null(field: Field, length: int) -> bool:
-    if length >= 0:
-        return False
+def _end(size: int, data: bytes, at: int) -> int:
+    """Where ``size`` bytes end."""
+    if size < 0:
+        raise MessageError(str(size))  # Java's NegativeArraySizeException says no more
+    if size > len(data) - at:
+        raise MessageError(f"Error reading byte array of {size} byte(s): only {len(data) - at} byte(s) available")
+    return at + size
+
+
+def _check_nullable(field: Field) -> None:
     if not field.nullable:
         raise MessageError(f"non-nullable field {field.name} was serialized as null")
-    return True
 
 
-def to_json(message: Message, values: Mapping[str, Value], version: int) -> dict[str, Value]:
-    """The value for `json_text`: the fields of ``version``; tagged ones only if they differ from the default."""
-    shown: dict[str, Value] = {}
-    for field in message.fields:
-        value = values[field.name]
-        if field.is_in(version) and (field.tag is None or value != field.default):
-            shown[field.name] = _field_to_json(field, value, version)
-    return shown
+# Writing. A step puts a value at the end.
+
+_Write = Callable[[bytearray, Any], None]
 
 
-def _field_to_json(field: Field, value: Value, version: int) -> Value:
-    if isinstance(value, list):
-        return [_field_to_json(field, one, version) for one in value]
-    if isinstance(value, dict) and isinstance(field.type, Message):
-        return to_json(field.type, value, version)
-    if isinstance(value, bytes):
-        return urlsafe_b64encode(value).rstrip(b"=").decode() if field.type == "uuid" else b64encode(value).decode()
-    return value
+@lru_cache(maxsize=1024)
+def message_writer(message: Message, version: int) -> _Write:
+    is_flexible = version >= message.flexible
+    there = [field for field in message.fields if field.is_in(version)]
+    plain = [field for field in there if field.tag is None]
+    steps = list(_write_steps(plain, version, is_flexible=is_flexible))
+    tagged = [
+        (field.tag, field.name, field.default, _write_field(field, version, is_flexible=True))
+        for field in sorted(there, key=lambda field: field.tag or 0)
+        if field.tag is not None
+    ]
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> None:
+        for pick, form, step in steps:
+            if form is None:
+                step(out, pick(values))
+            else:
+                out += form.pack(*pick(values))
+        if tagged:
+            _write_tags(tagged, out, values)
+        elif is_flexible:
+            out.append(0)
+
+    return write
 
 
-def json_text(value: Value) -> str:
-    """JSON as Jackson writes a tree: no blanks, control characters as upper-case escapes, Java's floats."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_quoted(name)}:{json_text(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(json_text, value)) + "]"
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return java_double(value)
-    return "null" if value is None else str(value)
+def _write_steps(
+    fields: Sequence[Field], version: int, *, is_flexible: bool
+) -> Iterator[tuple[Callable[[Mapping[str, Any]], Any], struct.Struct | None, _Write]]:
+    for are_numbers, run in groupby(fields, _is_number):
+        some = list(run)
+        if are_numbers and len(some) > 1:
+            yield itemgetter(*[field.name for field in some]), _form(some), _never_written
+        else:
+            for field in some:
+                yield itemgetter(field.name), None, _write_field(field, version, is_flexible=is_flexible)
 
 
-_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
-_SHORT_ESCAPES: Final[Mapping[str, str]] = {
-    '"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t",
-}  # fmt: skip
+def _never_written(_out: bytearray, _value: Any) -> None:
+    raise AssertionError("numbers are written by their form")
 
 
-def _quoted(text: str) -> str:
-    return f'"{_ESCAPED.sub(_escape, text)}"'
+def _write_tags(tagged: Sequence[tuple[int, str, Value, _Write]], out: bytearray, values: Mapping[str, Any]) -> None:
+    found = []
+    for tag, name, default, write in tagged:
+        value = values.get(name, default)
+        if value != default:
+            data = bytearray()
+            write(data, value)
+            found.append((tag, data))
+    _put_varint(out, len(found))
+    for tag, data in found:
+        _put_varint(out, tag)
+        _put_varint(out, len(data))
+        out += data
 
 
-def _escape(match: re.Match[str]) -> str:
-    return _SHORT_ESCAPES.get(match[0], f"\\u{ord(match[0]):04X}")
+def _write_field(field: Field, version: int, *, is_flexible: bool) -> _Write:
+    one = _write_one(field, version, is_flexible=is_flexible)
+    if field.array:
+        return _write_array(field, one, is_flexible=is_flexible)
+    if not (isinstance(field.type, Message) and field.nullable):
+        return one
+    null, there = (b"\xff", b"\x01") if field.tag is None else (b"\x00", b"\x01")
+
+    def write_struct(out: bytearray, value: Any) -> None:
+        if value is None:
+            out += null
+        else:
+            out += there
+            one(out, value)
+
+    return write_struct
 
 
-def java_double(value: float) -> str:
-    """``Double.toString``.
+def _write_array(field: Field, one: _Write, *, is_flexible: bool) -> _Write:
+    code = None if isinstance(field.type, Message) else _NUMBERS.get(field.type)
 
-    >>> [java_double(x) for x in (1024.0, 1e7, 1.5e-5, float("inf"), float("nan"))]
-    ['1024.0', '1.0E7', '1.5E-5', 'Infinity', 'NaN']
-    """
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return repr(value)
-    number = Decimal(repr(value))
-    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
-    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
+    def write_array(out: bytearray, values: Sequence[Any] | None) -> None:
+        _put_length(out, _INT32, -1 if values is None else len(values), is_flexible=is_flexible)
+        if not values:
+            return
+        if code is not None:
+            out += struct.pack(f">{len(values)}{code}", *values)
+        else:
+            for value in values:
+                one(out, value)
+
+    return write_array
+
+
+def _write_one(field: Field, version: int, *, is_flexible: bool) -> _Write:
+    type_ = field.type
+    if isinstance(type_, Message):
+        return message_writer(type_, version)
+    if type_ in _NUMBERS:
+        form = struct.Struct(">" + _NUMBERS[type_])
+
+        def write_number(out: bytearray, value: Any) -> None:
+            out += form.pack(value)
+
+        return write_number
+    if type_ == "uuid":
+        return _write_uuid
+
+    def write_bytes(out: bytearray, value: bytes | None) -> None:
+        _put_length(out, _INT32, -1 if value is None else len(value), is_flexible=is_flexible)
+        out += value or b""
+
+    def write_string(out: bytearray, value: str | None) -> None:
+        if value is None:
+            _put_length(out, _INT16, -1, is_flexible=is_flexible)
+            return
+        data = value.encode(errors="replace")
+        if len(data) > _MAX_STRING:
+            raise InvalidRequestError(
+                f"{field.name} has {len(data)} bytes, which is too long for a record: the limit is {_MAX_STRING}"
+            )
+        _put_length(out, _INT16, len(data), is_flexible=is_flexible)
+        out += data
+
+    return write_string if type_ == "string" else write_bytes
+
+
+def _write_uuid(out: bytearray, value: bytes) -> None:
+    out += value
+
+
+def _put_length(out: bytearray, form: struct.Struct, length: int, *, is_flexible: bool) -> None:
+    if not is_flexible:
+        out += form.pack(length)
+    elif length < 0x7F:
+        out.append(length + 1)
+    else:
+        _put_varint(out, length + 1)
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)

@@ -3,7 +3,7 @@
 One message a line, continued by indented lines; the notation is that of `seglog.records.kafka_messages`::
 
     <id> <Name> <highest version> [~<first flexible version>]: <field>, <field>, ...
-    field:  <name> <type>[?] [<since>+ | <only version>] [@<tag>[=<default>]]
+    field:  <name> <type>[?] [<since>+ | <only version>] [@<tag>] [=<default>]
     type:   int32 string uuid ..., int32[], [Struct: fields] an array of structs, {Struct: fields} one struct
     ?       may be null        [Struct] alone: as it was written before in the same message
 """
@@ -38,16 +38,17 @@ GROUP_KEYS: Final = """\
 
 GROUP_VALUES: Final = """\
 0 LegacyOffsetCommitValue 0: offset int64, metadata string, commitTimestamp int64
-1 OffsetCommitValue 4 ~4: offset int64, leaderEpoch int32 3+, metadata string, commitTimestamp int64,
-  expireTimestamp int64 1, topicId uuid 4+ @0
+1 OffsetCommitValue 4 ~4: offset int64, leaderEpoch int32 3+ =-1, metadata string, commitTimestamp int64,
+  expireTimestamp int64 1 =-1, topicId uuid 4+ @0
 2 GroupMetadataValue 4 ~4: protocolType string, generation int32, protocol string?, leader string?,
-  currentStateTimestamp int64 2+, members [MemberMetadata: memberId string, groupInstanceId string? 3+, clientId
-  string, clientHost string, rebalanceTimeout int32 1+, sessionTimeout int32, subscription bytes, assignment bytes]
+  currentStateTimestamp int64 2+ =-1, members [MemberMetadata: memberId string, groupInstanceId string? 3+ =null,
+  clientId string, clientHost string, rebalanceTimeout int32 1+ =-1, sessionTimeout int32, subscription bytes,
+  assignment bytes]
 3 ConsumerGroupMetadataValue 0 ~0: epoch int32, metadataHash int64 @0
 4 ConsumerGroupPartitionMetadataValue 0 ~0: topics [TopicMetadata: topicId uuid, topicName string, numPartitions
   int32, partitionMetadata [PartitionMetadata: partition int32, racks string[]]]
 5 ConsumerGroupMemberMetadataValue 0 ~0: instanceId string?, rackId string?, clientId string, clientHost string,
-  subscribedTopicNames string[], subscribedTopicRegex string?, rebalanceTimeoutMs int32, serverAssignor string?,
+  subscribedTopicNames string[], subscribedTopicRegex string?, rebalanceTimeoutMs int32 =-1, serverAssignor string?,
   classicMemberMetadata {ClassicMemberMetadata: sessionTimeoutMs int32, supportedProtocols [ClassicProtocol: name
   string, metadata bytes]}? @0
 6 ConsumerGroupTargetAssignmentMetadataValue 0 ~0: assignmentEpoch int32, assignmentTimestamp int64 @0
@@ -70,8 +71,8 @@ GROUP_VALUES: Final = """\
   lastAssignmentConfigs [LastAssignmentConfig: key string, value string]? @1, storedDescriptionTopologyEpoch int32
   @2=-1, failedDescriptionTopologyEpoch int32 @3=-1
 19 StreamsGroupMemberMetadataValue 0 ~0: instanceId string?, rackId string?, clientId string, clientHost string,
-  rebalanceTimeoutMs int32, topologyEpoch int32, processId string, userEndpoint {Endpoint: host string, port
-  uint16}?, clientTags [KeyValue: key string, value string]
+  rebalanceTimeoutMs int32 =-1, topologyEpoch int32, processId string, userEndpoint {Endpoint: host string, port
+  uint16}? =null, clientTags [KeyValue: key string, value string]
 20 StreamsGroupTargetAssignmentMetadataValue 0 ~0: assignmentEpoch int32, assignmentTimestamp int64 @0
 21 StreamsGroupTargetAssignmentMemberValue 0 ~0: activeTasks [TaskIds: subtopologyId string, partitions int32[]],
   standbyTasks [TaskIds], warmupTasks [TaskIds]
@@ -161,10 +162,10 @@ METADATA_RECORDS: Final = """\
 """Values of ``__cluster_metadata``; it has no keys."""
 
 CONSUMER_PROTOCOL: Final = """\
-0 ConsumerProtocolSubscription 3: topics string[], userData bytes?, ownedPartitions [TopicPartition: topic string
-  1+, partitions int32[] 1+] 1+, generationId int32 2+, rackId string? 3+
+0 ConsumerProtocolSubscription 3: topics string[], userData bytes? =null, ownedPartitions [TopicPartition: topic string
+  1+, partitions int32[] 1+] 1+, generationId int32 2+ =-1, rackId string? 3+ =null
 1 ConsumerProtocolAssignment 3: assignedPartitions [TopicPartition: topic string, partitions int32[]], userData
-  bytes?
+  bytes? =null
 """
 """The data of a group's member: 0 its subscription, 1 its assignment."""
 

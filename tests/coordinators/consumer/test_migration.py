@@ -5,9 +5,9 @@ import pytest
 from seglog.coordinators.classic.group import ClassicGroup
 from seglog.coordinators.classic.messages import JoinGroupRequest, JoinGroupResult, LeavingMember, SyncGroupRequest
 from seglog.coordinators.classic.state import GroupState
-from seglog.coordinators.consumer.consumer_protocol import decode_assignment, encode_assignment
 from seglog.coordinators.consumer.member import LEAVES_FOR_NOW
 from seglog.coordinators.consumer.settings import ConsumerRules, MigrationPolicy
+from seglog.coordinators.consumer_protocol import decode_assignment, encode_assignment
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from seglog.core.error_codes import ErrorCode

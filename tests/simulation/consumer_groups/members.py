@@ -7,7 +7,7 @@ import asyncio
 from struct import pack
 from typing import TYPE_CHECKING, Any, Final
 
-from seglog.coordinators.consumer.consumer_protocol import decode_assignment, encode_assignment
+from seglog.coordinators.consumer_protocol import decode_assignment, encode_assignment
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
 from tests.simulation.cluster.contents import TOPIC

@@ -74,14 +74,21 @@ def test_group_offsets_equal_those_of_kafkas_decoder(tmp_path: Path) -> None:
     ("key", "value", "reason"),
     [
         (None, b"", "a record of this topic must have a key"),
-        (b"", b"", "cannot be read: null"),
+        (b"", b"", "cannot be read: Could not read version from key's buffer."),
         (b"\x00\x63", b"", "cannot be read: unknown type 99"),
         (
             b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x07",
             b"\x00\x63",
             "cannot be read: unknown version 99 of OffsetCommitValue",
         ),
-        (b"\x00\x01\x00\x09g", None, "cannot be read: Error reading byte array of 9 byte(s): only 1 byte(s) available"),
+        (
+            b"\x00\x01\x00\x09g",
+            None,
+            (
+                "cannot be read: Could not read record with version 1 from key's buffer due to: "
+                "Error reading byte array of 9 byte(s): only 1 byte(s) available."
+            ),
+        ),
     ],
 )
 def test_a_record_that_cannot_be_read_says_why(key: bytes | None, value: bytes | None, reason: str) -> None:

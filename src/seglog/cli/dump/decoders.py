@@ -17,16 +17,9 @@ from seglog.core.errors import CorruptRecordError
 from seglog.core.types import Buffer
 from seglog.core.utf8 import decode_utf8
 from seglog.records import kafka_schemas as schemas
-from seglog.records.kafka_messages import (
-    Message,
-    MessageError,
-    MessageReader,
-    Value,
-    json_text,
-    parse_schemas,
-    read_message,
-    to_json,
-)
+from seglog.records.coordinator_records import GROUPS, SHARES, TRANSACTIONS, RecordTable, UnknownTypeError
+from seglog.records.kafka_messages import MessageError, MessageReader, Value, parse_schemas, read_message
+from seglog.records.message_json import json_text, to_json
 
 _NUMBER_BYTES: Final[Mapping[str, int]] = {"Integer": 4, "Long": 8}
 _CONTROL_NAMES: Final = {
@@ -40,27 +33,19 @@ _SUBSCRIPTION: Final = 0
 _ASSIGNMENT: Final = 1
 
 
-class _UnknownTypeError(Exception):
-    """Kafka 4.4 does not have this type of record."""
-
-    def __init__(self, type_: int) -> None:
-        super().__init__(type_)
-        self.type = type_
-
-
 def decode_offsets(key: Buffer | None, value: Buffer | None, offset: int) -> tuple[str | None, str | None]:
     """A record of ``__consumer_offsets``."""
-    return _coordinator(schemas.GROUP_KEYS, schemas.GROUP_VALUES, key, value, offset)
+    return _coordinator(GROUPS, key, value, offset)
 
 
 def decode_transactions(key: Buffer | None, value: Buffer | None, offset: int) -> tuple[str | None, str | None]:
     """A record of ``__transaction_state``."""
-    return _coordinator(schemas.TRANSACTION_KEYS, schemas.TRANSACTION_VALUES, key, value, offset)
+    return _coordinator(TRANSACTIONS, key, value, offset)
 
 
 def decode_share_state(key: Buffer | None, value: Buffer | None, offset: int) -> tuple[str | None, str | None]:
     """A record of ``__share_group_state``."""
-    return _coordinator(schemas.SHARE_KEYS, schemas.SHARE_VALUES, key, value, offset)
+    return _coordinator(SHARES, key, value, offset)
 
 
 def decode_cluster_metadata(_key: Buffer | None, value: Buffer | None, offset: int) -> tuple[str | None, str | None]:
@@ -88,7 +73,7 @@ def control_text(kind: int, value: Buffer | None, offset: int) -> str:
     """A control record of KRaft. Kafka reads every version as 0 and prints it as the version that it names."""
     message = parse_schemas(schemas.CONTROL_RECORDS)[kind]
     try:
-        values = read_message(message, MessageReader(bytes(value or b"")), 0)
+        values = read_message(message, value or b"", 0)
     except MessageError as error:
         raise CorruptRecordError(f"a control record is not a valid {message.name}: {error}", offset=offset) from error
     version = values["version"]
@@ -97,56 +82,27 @@ def control_text(kind: int, value: Buffer | None, offset: int) -> str:
 
 
 def _coordinator(
-    keys: str, values: str, key: Buffer | None, value: Buffer | None, offset: int
+    table: RecordTable, key: Buffer | None, value: Buffer | None, offset: int
 ) -> tuple[str | None, str | None]:
     if key is None:
         raise CorruptRecordError("a record of such a topic must have a key", offset=offset)
     try:
-        key_reader = MessageReader(bytes(key))
-        type_ = _read_version(key_reader, "key")
-        key_message = _message_of(keys, type_)
-        key_json = to_json(key_message, _read(key_message, key_reader, type_, "key"), 0)
-        key_text = json_text({"type": str(type_), "data": key_json})
+        key_message, key_fields = table.read_key(key)
+        type_ = key_message.id
+        key_text = json_text({"type": str(type_), "data": to_json(key_message, key_fields, 0)})
         if value is None:
             return key_text, "<DELETE>"
-        value_reader = MessageReader(bytes(value))
-        version = _read_version(value_reader, "value")
-        message = _message_of(values, type_)
-        if not 0 <= version <= message.highest:
-            raise MessageError(f"Found an unknown record version {version} for {type_} type")
-        data = to_json(message, _read(message, value_reader, version, "value"), version)
+        message, version, fields = table.read_value(type_, value)
+        data = to_json(message, fields, version)
         if message.name == "GroupMetadataValue" and data.get("protocolType") == "consumer":
             _decode_members(data["members"])
         if message.name == "TransactionLogValue":
             data["transactionStatus"] = _state_name(data["transactionStatus"])
         return key_text, json_text({"version": str(version), "data": data})
-    except _UnknownTypeError as error:
+    except UnknownTypeError as error:
         return f"Unknown record type {error.type} at offset {offset}, skipping.", None
     except MessageError as error:
         return f"Error at offset {offset}, skipping. {error}", None
-
-
-def _read_version(reader: MessageReader, name: str) -> int:
-    try:
-        return reader.integer("int16")
-    except MessageError:
-        raise MessageError(f"Could not read version from {name}'s buffer.") from None
-
-
-def _message_of(text: str, type_: int) -> Message:
-    message = parse_schemas(text).get(type_)
-    if message is None:
-        raise _UnknownTypeError(type_)
-    return message
-
-
-def _read(message: Message, reader: MessageReader, version: int, name: str) -> dict[str, Value]:
-    try:
-        return read_message(message, reader, version)
-    except MessageError as error:
-        raise MessageError(
-            f"Could not read record with version {version} from {name}'s buffer due to: {error}."
-        ) from error
 
 
 def _decode_members(members: Value) -> None:
@@ -158,7 +114,7 @@ def _decode_members(members: Value) -> None:
             reader = MessageReader(b64decode(member[field]))
             try:
                 version = reader.integer("int16")
-                member[field] = to_json(message, read_message(message, reader, version), version)
+                member[field] = to_json(message, reader.message(message, version), version)
             except MessageError:
                 continue
 
@@ -184,7 +140,7 @@ def _metadata_text(reader: MessageReader) -> str:
     if message is None:
         raise MessageError(f"org.apache.kafka.common.errors.UnsupportedVersionException: Unknown metadata id {type_}")
     try:
-        values = read_message(message, reader, version)
+        values = reader.message(message, version)
     except MessageError as error:
         raise MessageError(f"Failed to deserialize record with type {type_}") from error
     if reader.remaining:

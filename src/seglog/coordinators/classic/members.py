@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from seglog.coordinators import consumer_protocol
 from seglog.coordinators.classic.messages import JoinedMember, JoinGroupRequest, Protocols, Ticket
 from seglog.coordinators.group_records import GroupMetadataValue, MemberMetadata
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
-from seglog.core.utf8 import decode_utf8
-from seglog.protocol.wire import WireReader
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers, the only one whose metadata the coordinator reads."""
@@ -263,14 +262,8 @@ def _names(protocols: Protocols) -> set[str]:
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of consumers' subscriptions; all versions begin with version 0. None if one cannot be read."""
-    topics: set[str] = set()
-    for data in metadata:
-        reader = WireReader(data)
-        try:
-            reader.integer("int16")
-            for _ in range(reader.integer("int32")):
-                topics.add(decode_utf8(reader.take(reader.integer("int16"))))
-        except InvalidRequestError:
-            return None
-    return frozenset(topics)
+    """Return the topics of consumers' subscriptions. None if one cannot be read."""
+    try:
+        return frozenset[str]().union(*map(consumer_protocol.subscribed_topics, metadata))
+    except InvalidRequestError:
+        return None

@@ -16,12 +16,6 @@ from seglog.coordinators.classic.messages import (
     SyncGroupRequest,
     SyncGroupResult,
 )
-from seglog.coordinators.consumer.consumer_protocol import (
-    Subscription,
-    decode_subscription,
-    encode_assignment,
-    version_of,
-)
 from seglog.coordinators.consumer.decision import Decision
 from seglog.coordinators.consumer.group import CONSUMER, ConsumerGroup
 from seglog.coordinators.consumer.member import ConsumerMember, partitions_of
@@ -38,6 +32,12 @@ from seglog.coordinators.consumer.migration import by_id, by_name, downgrade, ma
 from seglog.coordinators.consumer.regular_expressions import ExpressionChange, change_expression
 from seglog.coordinators.consumer.settings import MigrationPolicy
 from seglog.coordinators.consumer.target import MemberUpdate, Target, assign_target, compare_topics
+from seglog.coordinators.consumer_protocol import (
+    Subscription,
+    decode_subscription,
+    encode_assignment,
+    version_of,
+)
 from seglog.coordinators.consumer_records import ClassicMemberMetadata, MemberState
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.core.error_codes import ErrorCode

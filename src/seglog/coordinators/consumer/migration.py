@@ -11,18 +11,18 @@ from uuid import UUID
 
 from seglog.coordinators.classic.group import ClassicGroup
 from seglog.coordinators.classic.members import GroupMember, GroupMembers
-from seglog.coordinators.consumer.consumer_protocol import (
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    version_of,
-)
 from seglog.coordinators.consumer.decision import Decision, Downgrade
 from seglog.coordinators.consumer.group import CONSUMER, ConsumerGroup
 from seglog.coordinators.consumer.member import ConsumerMember, with_epoch
 from seglog.coordinators.consumer.member_timers import TimerChange, TimerKind
 from seglog.coordinators.consumer.settings import ConsumerRules
 from seglog.coordinators.consumer.topic_image import TopicImage
+from seglog.coordinators.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    version_of,
+)
 from seglog.coordinators.consumer_records import (
     ClassicMemberMetadata,
     ConsumerGroupKey,

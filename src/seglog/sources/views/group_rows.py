@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from seglog.records import kafka_schemas as schemas
-from seglog.records.kafka_messages import (
-    Message,
-    MessageError,
-    MessageReader,
-    json_text,
-    parse_schemas,
-    read_message,
-    to_json,
-)
+from seglog.records.coordinator_records import GROUPS, UnknownVersionError
+from seglog.records.kafka_messages import MessageError
+from seglog.records.message_json import json_text, to_json
 
 _OFFSET_COMMITS: Final = (0, 1)
 _WITH_EPOCHS: Final = 3
@@ -27,26 +20,21 @@ def describe(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     if key is None:
         return {**row, "metadata": "a record of this topic must have a key"}
     try:
-        reader = MessageReader(key)
-        type_ = reader.integer("int16")
-        message = _message(schemas.GROUP_KEYS, type_)
-        fields = read_message(message, reader, 0)
+        message, fields = GROUPS.read_key(key)
         row |= {"type": message.name.removesuffix("Key"), "group": fields.get("group", fields.get("groupId"))}
-        if type_ in _OFFSET_COMMITS:
+        if message.id in _OFFSET_COMMITS:
             row |= {"topic": fields["topic"], "partition": fields["partition"]}
         if value is not None:
-            row |= _value(type_, MessageReader(value))
+            row |= _value(message.id, value)
+    except UnknownVersionError as error:
+        row |= {"type": None, "metadata": f"cannot be read: unknown version {error.version} of {error.message.name}"}
     except MessageError as error:
         row |= {"type": None, "metadata": f"cannot be read: {error}"}
     return row
 
 
-def _value(type_: int, reader: MessageReader) -> dict[str, Any]:
-    message = _message(schemas.GROUP_VALUES, type_)
-    version = reader.integer("int16")
-    if not 0 <= version <= message.highest:
-        raise MessageError(f"unknown version {version} of {message.name}")
-    fields = read_message(message, reader, version)
+def _value(type_: int, data: bytes) -> dict[str, Any]:
+    message, version, fields = GROUPS.read_value(type_, data)
     if type_ not in _OFFSET_COMMITS:
         return {"json": json_text(to_json(message, fields, version))}
     return {
@@ -56,10 +44,3 @@ def _value(type_: int, reader: MessageReader) -> dict[str, Any]:
         "commitTimestamp": fields["commitTimestamp"],
         "expireTimestamp": fields["expireTimestamp"] if type_ == 1 and version == _EXPIRING else None,
     }
-
-
-def _message(table: str, type_: int) -> Message:
-    message = parse_schemas(table).get(type_)
-    if message is None:
-        raise MessageError(f"unknown type {type_}")
-    return message

@@ -1,6 +1,6 @@
 import pytest
 
-from seglog.coordinators.consumer.consumer_protocol import (
+from seglog.coordinators.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
