@@ -8,7 +8,8 @@ from typing import Final, Self
 from uuid import UUID
 
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
+from seglog.coordinators.settings import GroupSettings
+from seglog.core.topic_names import OFFSETS_TOPIC
 from seglog.replication.replica import Replica
 from tests.kit.virtual_cluster import VirtualBroker, VirtualCluster
 

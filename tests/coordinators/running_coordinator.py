@@ -16,11 +16,12 @@ from seglog.coordinators.classic.messages import JoinGroupRequest, SyncGroupRequ
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
+from seglog.coordinators.settings import GroupSettings
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
+from seglog.core.topic_names import OFFSETS_TOPIC
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.reads import UpTo

@@ -12,14 +12,13 @@ import pytest
 
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_records import OffsetAndMetadata, OffsetCommitKey, encode
-from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.transactions.coordinator import TransactionContext
 from seglog.coordinators.transactions.log_records import encode_key, encode_value
-from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC
 from seglog.coordinators.transactions.transaction import Transaction
 from seglog.core.clock import SystemClock
 from seglog.core.errors import CorruptError
 from seglog.core.ground import Ground
+from seglog.core.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from seglog.core.types import TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch

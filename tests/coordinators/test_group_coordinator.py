@@ -16,10 +16,10 @@ from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_records import OffsetAndMetadata, OffsetCommitKey, encode
-from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError
 from seglog.core.ground import Ground
+from seglog.core.topic_names import OFFSETS_TOPIC
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.admit import Origin
 from tests.coordinators.running_coordinator import (

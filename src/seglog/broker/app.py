@@ -62,14 +62,13 @@ from seglog.cluster.store import (
     StoreError,
 )
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.coordinators.transactions.markers import MarkerWriter
-from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC
 from seglog.core.addresses import WILDCARDS, Address, parse_host_port
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError
+from seglog.core.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import FrameHandler, IdleLimits
 from seglog.net.connection_quotas import ConnectionQuotas

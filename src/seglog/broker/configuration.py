@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 from seglog.broker.topics.topic_changes import TopicChanges
 from seglog.cluster.model import TopicRules, TopicState
 from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
-from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
-from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC, TransactionSettings
+from seglog.coordinators.settings import GroupSettings
+from seglog.coordinators.transactions.settings import TransactionSettings
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.settings import NameSet
+from seglog.core.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from seglog.cluster.cluster_view import Changes, ClusterView

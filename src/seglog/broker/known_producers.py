@@ -13,8 +13,8 @@ from typing import Final
 
 from seglog.broker.apis.producers import BLOCK
 from seglog.coordinators.transactions.log_records import decode
-from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC
 from seglog.core.errors import SeglogError
+from seglog.core.topic_names import TRANSACTION_TOPIC
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
 

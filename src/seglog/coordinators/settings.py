@@ -1,14 +1,12 @@
-"""The topic of consumer groups, and Kafka's settings for groups."""
+"""Kafka's settings for groups."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from seglog.coordinators.classic.state import GroupLimits
 from seglog.coordinators.consumer.settings import ASSIGNORS, ConsumerRules, MigrationPolicy
 from seglog.records.compression import Codec
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class GroupSettings(NamedTuple):

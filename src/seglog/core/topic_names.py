@@ -1,9 +1,18 @@
-"""Topic names that collide: metrics do not distinguish ``.`` and ``_``, so Kafka has no two topics that differ only in
-those (``Topic.hasCollision``)."""
+"""Names of internal topics, and names that collide: metrics do not distinguish ``.`` and ``_``, so Kafka has no two
+topics that differ only in those (``Topic.hasCollision``)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_TOPIC: Final = "__transaction_state"
+SHARE_TOPIC: Final = "__share_group_state"
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""KRaft's: no client sees it as a topic."""
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_TOPIC})
+"""Topics that coordinators write, Kafka's and ours (``Topic.java``)."""
 
 
 class FlatNames:

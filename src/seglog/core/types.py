@@ -57,10 +57,6 @@ class ProducerIdAndEpoch(NamedTuple):
     epoch: int
 
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that Kafka and seglog write themselves."""
-
-
 def validate_topic(name: str) -> str:
     """Return ``name`` if it is legal for a topic (``Topic.java``), else raise `InvalidTopicError`.
 

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from seglog.cluster.model import BrokerRegistration, Member
 from seglog.core.addresses import parse_host_port
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import (
     InvalidRequestError,
     LogClosedError,
@@ -42,7 +43,7 @@ from seglog.storage.directory.log_changes import LogChange, StartAt
 from seglog.storage.log.epochs import EpochEnd
 
 _logger: Final = logging.getLogger("seglog.replication")
-OFFSET_OUT_OF_RANGE: Final = 1
+OFFSET_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _FIRST_BACKOFF_MS: Final = 50
 _LOGGED_FAILURE: Final = 6
 _LOGGED_SECONDS: Final = 2.0

@@ -19,9 +19,9 @@ from seglog.broker.topics import internal_topics
 from seglog.broker.topics.internal_topics import InternalTopic
 from seglog.cluster.model import BrokerRegistration
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.core.ground import Ground
+from seglog.core.topic_names import OFFSETS_TOPIC
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from tests.broker.cluster_desk import SOON, Desk, broker, run

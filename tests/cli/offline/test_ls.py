@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.core.types import INTERNAL_TOPICS
+from seglog.core.topic_names import INTERNAL_TOPICS
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
 from tests import golden

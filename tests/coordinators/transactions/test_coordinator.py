@@ -14,11 +14,12 @@ import pytest
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.transactions.coordinator import TransactionContext, TransactionCoordinator
 from seglog.coordinators.transactions.markers import MarkerRequest, MarkerWriter, Results
-from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC, TransactionSettings
+from seglog.coordinators.transactions.settings import TransactionSettings
 from seglog.coordinators.transactions.shard import TransactionShard
 from seglog.coordinators.transactions.transaction import Transaction
 from seglog.core.error_codes import ErrorCode
 from seglog.core.ground import Ground
+from seglog.core.topic_names import TRANSACTION_TOPIC
 from seglog.core.types import ProducerIdAndEpoch, TopicPartition
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir

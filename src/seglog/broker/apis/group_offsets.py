@@ -16,9 +16,9 @@ from seglog.coordinators.coordinator_error import CoordinatorError, code_of_appe
 from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_records import NO_RETENTION
-from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AppendError
+from seglog.core.topic_names import OFFSETS_TOPIC
 from seglog.core.types import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message

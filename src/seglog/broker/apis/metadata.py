@@ -15,10 +15,11 @@ from seglog.broker.offload import SLICE, Offload, drop, in_turns, slices
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics.auto_creation import AutoCreation
 from seglog.broker.topics.topic_changes import TopicChanges
-from seglog.broker.topics.topics import INTERNAL, PartitionMetadata, Topic, Topics
+from seglog.broker.topics.topics import PartitionMetadata, Topic, Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidTopicError
 from seglog.core.ground import Workers
+from seglog.core.topic_names import INTERNAL_TOPICS
 from seglog.core.types import validate_topic
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -176,7 +177,7 @@ class MetadataApis:
         return {
             "error_code": refused.get(name) or _why_not(name),
             "name": name,
-            "is_internal": name in INTERNAL,
+            "is_internal": name in INTERNAL_TOPICS,
             "topic_authorized_operations": TOPIC_OPERATIONS if viewer.wants_operations else NOT_ASKED,
         }
 
@@ -219,7 +220,7 @@ class MetadataApis:
                     {
                         "error_code": _why_not(name),
                         "name": name,
-                        "is_internal": name in INTERNAL,
+                        "is_internal": name in INTERNAL_TOPICS,
                         "topic_authorized_operations": TOPIC_OPERATIONS,
                     }
                 )

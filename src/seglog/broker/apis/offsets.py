@@ -11,9 +11,10 @@ from typing import Any, Final
 from seglog.broker.offload import SLICE, Offload, in_turns, slices
 from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, code_of
 from seglog.broker.topics.topic_changes import TopicChanges
-from seglog.broker.topics.topics import INTERNAL, Topics
+from seglog.broker.topics.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import OffsetOutOfRangeError, SeglogError
+from seglog.core.topic_names import INTERNAL_TOPICS
 from seglog.core.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -189,7 +190,7 @@ class OffsetApis:
     async def _delete_before(self, topic: str, wanted: Message) -> tuple[Replica, int] | _Failure:
         """The partition and its new log start offset."""
         try:
-            if topic in INTERNAL:
+            if topic in INTERNAL_TOPICS:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = self._leader(topic, wanted.partition_index, NO_EPOCH)
             log = partition.log

@@ -12,10 +12,10 @@ from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.model import NO_LEADER
 from seglog.core.clock import Clock
 from seglog.core.error_codes import ErrorCode
+from seglog.core.topic_names import METADATA_TOPIC
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
-_TOPIC: Final = "__cluster_metadata"
 _NO_EPOCH: Final = 0
 _OFFSET: Final = 0
 """All offsets: the metadata store is not a log, so all brokers are equally far in it."""
@@ -47,8 +47,11 @@ class QuorumApis:
         return {"error_code": 0, "error_message": "", "topics": topics, "nodes": [node for node in nodes if node]}
 
     def _partition(self, topic: str, number: int) -> dict[str, Any]:
-        if (topic, number) != (_TOPIC, 0):
-            refusal = {"error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "error_message": NO_SUCH_PARTITION}
+        if (topic, number) != (METADATA_TOPIC, 0):
+            refusal = {
+                "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                "error_message": NO_SUCH_PARTITION,
+            }
             return {"partition_index": number, **refusal}
         controller = self._view.controller
         leader = NO_LEADER if controller is None else controller.node_id

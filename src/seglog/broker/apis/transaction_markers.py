@@ -10,10 +10,10 @@ from seglog.broker.offload import in_turns
 from seglog.broker.requests import FAILURES, code_of
 from seglog.broker.topics.topics import Topics
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.transactions.markers import MarkerRequest, Results, TransactionMarker
 from seglog.core.clock import Clock
 from seglog.core.error_codes import ErrorCode
+from seglog.core.topic_names import OFFSETS_TOPIC
 from seglog.core.types import TopicPartition
 from seglog.records.record import end_txn_marker
 from seglog.replication.replica import Replica

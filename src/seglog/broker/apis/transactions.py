@@ -12,17 +12,17 @@ from seglog.broker.apis.transaction_markers import MarkerAppends
 from seglog.broker.offload import in_turns
 from seglog.broker.produce.transaction_verification import verified
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
-from seglog.broker.topics.topics import INTERNAL, Topics
+from seglog.broker.topics.topics import Topics
 from seglog.cluster.store import StoreError
 from seglog.coordinators.consumer.patterns import check_pattern, resolve_patterns
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_coordinator import GroupCoordinator
-from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.coordinators.transactions.markers import MarkerRequest, TransactionMarker
 from seglog.coordinators.transactions.transaction import Transaction, TransactionState
 from seglog.core.clock import Clock
 from seglog.core.error_codes import ErrorCode
+from seglog.core.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from seglog.core.types import ProducerIdAndEpoch, TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -128,7 +128,7 @@ class TransactionApis:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         refused = {}
         async for one in in_turns(partitions):
-            if one.topic in INTERNAL and not may_be_internal:
+            if one.topic in INTERNAL_TOPICS and not may_be_internal:
                 refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not self._topics.has(*one):
                 refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

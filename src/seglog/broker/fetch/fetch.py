@@ -34,9 +34,6 @@ from seglog.storage.log.reads import UpTo
 if TYPE_CHECKING:
     from seglog.broker.fetch.cluster_peers import ClusterPeers
 
-UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-UNKNOWN_TOPIC_ID: Final = 100
 FROM_FOLLOWERS: Final = 11
 """The first version in which a consumer may read from any replica (KIP-392)."""
 _REPLICA_STATE: Final = 15
@@ -247,7 +244,7 @@ class Fetch:
         up_to = request.up_to
         partition = self._topics.partition(topic, number)
         if partition is None:
-            return FetchedPartition(number, self._why_not(topic, number), aborted=())
+            return FetchedPartition(number, self._topics.why_not(topic, number), aborted=())
         try:
             if request.version < FROM_FOLLOWERS or not partition.is_placed:
                 partition.check_leads()
@@ -266,12 +263,6 @@ class Fetch:
         except FAILURES as error:
             return FetchedPartition(number, code_of(error))
         return fetched_partition(number, partition, slice_, up_to)
-
-    def _why_not(self, topic: str | UUID, number: int) -> int:
-        found = self._topics.find(topic)
-        if found is not None and 0 <= number < len(found.partitions):
-            return NOT_LEADER_OR_FOLLOWER
-        return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
     async def _wait(self, request: _FetchRequest, result: _FetchResult, seconds: float) -> FetchAnswer:
         partitions = self._unchanged(result)

@@ -23,9 +23,10 @@ from seglog.broker.produce.produce_checks import (
 from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.broker.requests import FAILURES, RequestContext, code_of
 from seglog.broker.topics.leader_hints import LeaderHints
-from seglog.broker.topics.topics import INTERNAL, Topics
+from seglog.broker.topics.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
+from seglog.core.topic_names import INTERNAL_TOPICS
 from seglog.core.types import MAX_INT32, ProducerIdAndEpoch
 from seglog.net.pending_replies import PendingReply
 from seglog.protocol.produce import (
@@ -40,11 +41,8 @@ from seglog.protocol.produce import (
 )
 from seglog.replication.replica import COMMITTED, Replica
 
-UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-INVALID_TOPIC: Final = 17
-INVALID_REQUIRED_ACKS: Final = 21
-UNKNOWN_TOPIC_ID: Final = 100
+INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+INVALID_REQUIRED_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 THROTTLING_QUOTA_EXCEEDED: Final = int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 _ADMIN_CLIENT: Final = "__admin_client"
 """The client id whose records Kafka accepts for its internal topics (``AuthHelper``)."""
@@ -219,14 +217,14 @@ class Produce:
         number, records = data
         partition = self._topics.partition(topic, number)
         if partition is None:
-            return PartitionAnswer(number, self._why_not(topic, number))
+            return PartitionAnswer(number, self._topics.why_not(topic, number))
         if records is None or not is_plain:
             refusal = refuse(context.version, records)
             if refusal is not None or records is None:
                 return _refused(number, refusal or Refusal(INVALID_RECORD))
         if acks not in (-1, 0, 1):
             return PartitionAnswer(number, INVALID_REQUIRED_ACKS)
-        if partition.topic_partition.topic in INTERNAL and context.client_id != _ADMIN_CLIENT:
+        if partition.topic_partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
             return PartitionAnswer(number, INVALID_TOPIC, error_message="an internal topic is written by the broker")
         if refusals and (code := refusals.get(partition)) is not None:
             return PartitionAnswer(number, int(code), error_message=_NOT_IN_TRANSACTION)
@@ -245,12 +243,6 @@ class Produce:
                 uncommitted.append(PendingAppend(*place, partition, epoch, end, needs_all))
         first_offset, _, _, log_append_time, log_start_offset, _ = appended
         return _new(PartitionAnswer, (number, 0, first_offset, log_append_time, log_start_offset, (), None, None))
-
-    def _why_not(self, topic: str | UUID, number: int) -> int:
-        found = self._topics.find(topic)
-        if found is not None and 0 <= number < len(found.partitions):
-            return NOT_LEADER_OR_FOLLOWER  # it is ours but damaged: see the broker's log
-        return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _begin_verification(

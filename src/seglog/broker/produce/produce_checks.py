@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.broker.requests import code_of
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import (
     AppendError,
     CorruptError,
@@ -30,11 +31,11 @@ from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD, MAGIC
 from seglog.records.compression import Codec
 from seglog.replication.replica import Replica
 
-CORRUPT_MESSAGE: Final = 2
-INVALID_PRODUCER_ID_MAPPING: Final = 49
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
-UNSUPPORTED_COMPRESSION_TYPE: Final = 76
-INVALID_RECORD: Final = 87
+CORRUPT_MESSAGE: Final = int(ErrorCode.CORRUPT_MESSAGE)
+INVALID_PRODUCER_ID_MAPPING: Final = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+UNSUPPORTED_COMPRESSION_TYPE: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 _ZSTD: Final = int(Codec.ZSTD)
 _ZSTD_FROM: Final = 7
 _SMALLEST: Final = 14

@@ -13,10 +13,11 @@ from typing import Any
 
 from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.broker.requests import ApiError
-from seglog.broker.topics.topics import INTERNAL, Topics
+from seglog.broker.topics.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AdoptError, InvalidRecordError, NotLeaderError
 from seglog.core.ground import Workers
+from seglog.core.topic_names import INTERNAL_TOPICS
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica
 from seglog.storage.adopt.segment_request import SegmentRequest
@@ -50,7 +51,7 @@ class SegmentAdoption:
             replica.append_segment(segment)
 
     def _replica(self, directory: LogDir, partition: TopicPartition) -> Replica:
-        if partition.topic in INTERNAL:
+        if partition.topic in INTERNAL_TOPICS:
             raise AdoptError(f"{partition.topic} is written by brokers only")
         replica = self._topics.partition(*partition)
         if replica is None or replica.directory is not directory:

@@ -13,10 +13,11 @@ from typing import Final
 
 from seglog.broker.requests import failure
 from seglog.broker.topics.topic_changes import TopicChanges, TopicWish
-from seglog.broker.topics.topics import INTERNAL, Topic, Topics
+from seglog.broker.topics.topics import Topic, Topics
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError, TopicExistsError
+from seglog.core.topic_names import INTERNAL_TOPICS
 
 MAX_TOPICS_PER_REQUEST: Final = 100
 """A tenth of a second of work."""
@@ -59,7 +60,7 @@ class AutoCreation:
         for name in names:
             if len(found) >= room:
                 break
-            if name not in INTERNAL and name not in self._topics.by_name:
+            if name not in INTERNAL_TOPICS and name not in self._topics.by_name:
                 found[name] = None
         return list(found)
 

@@ -4,20 +4,19 @@ partition here."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, overload
+from typing import NamedTuple, overload
 from uuid import UUID
 
 from seglog.broker.requests import ApiError
 from seglog.cluster.cluster_view import Changes, ClusterView
 from seglog.cluster.model import NO_LEADER, BrokerRegistration, TopicState, offline_name
 from seglog.core.error_codes import ErrorCode
-from seglog.core.topic_names import FlatNames
+from seglog.core.topic_names import INTERNAL_TOPICS, FlatNames
 from seglog.core.types import NO_EPOCH, TopicPartition
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 
 Key = tuple[UUID, int]
-INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Topic:
@@ -32,7 +31,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        return self.name in INTERNAL
+        return self.name in INTERNAL_TOPICS
 
 
 class PartitionMetadata(NamedTuple):
@@ -204,8 +203,10 @@ class Topics:
         return () if len(there) == len(nodes) else tuple(node for node in nodes if node not in there)
 
     def why_not(self, topic: str | UUID, number: int) -> ErrorCode:
-        """The error for a partition without a local replica (`partition` is None)."""
+        """The error for a partition without a local replica (`partition` is None), by name or id."""
         found = self.find(topic)
+        if found is None and isinstance(topic, UUID):
+            return ErrorCode.UNKNOWN_TOPIC_ID
         if found is None or not 0 <= number < len(found.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         me = self._view.brokers.get(self._node_id)

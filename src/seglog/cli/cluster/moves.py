@@ -17,8 +17,7 @@ from seglog.cli.options import JsonLines, with_options
 from seglog.cli.output import FAILED, FINE, Out, fail, format_size, warn
 from seglog.cluster.health import ClusterStatus, PartitionStatus
 from seglog.cluster.reassignment_plan import Place, ReplicaMove, evacuate, resize, spread
-from seglog.coordinators.settings import OFFSETS_TOPIC
-from seglog.coordinators.transactions.settings import TRANSACTION_TOPIC
+from seglog.core.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 _PATIENCE: Final = 20
 """Checks of a partition that is neither moving nor moved, before its move has failed: brokers' views may be late."""

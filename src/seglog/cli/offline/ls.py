@@ -13,7 +13,7 @@ from seglog.cli.output import DAMAGE, FINE, Out, count, fail, format_size, forma
 from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs, OsFs
 from seglog.core.progress import progress
-from seglog.core.types import INTERNAL_TOPICS
+from seglog.core.topic_names import INTERNAL_TOPICS
 from seglog.records.compression import Codec
 from seglog.storage.formats.checkpoints import encode_id
 from seglog.storage.formats.paths import LOG, is_set_aside, list_segments

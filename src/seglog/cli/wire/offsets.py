@@ -12,7 +12,7 @@ from seglog.cli.output import FINE, Out, fail, format_time, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, TopicNames
 from seglog.cli.wire.partition_lists import partition_numbers
 from seglog.cluster.reassignment_plan import Place
-from seglog.core.types import INTERNAL_TOPICS
+from seglog.core.topic_names import INTERNAL_TOPICS
 
 _SPECIAL: Final = {
     "latest": "latest",

@@ -12,7 +12,7 @@ from seglog.cli.output import FINE, Out, format_size, name_all, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, DryRun, TopicNames, show_dry_run
 from seglog.cli.wire.configs import parse_configs
 from seglog.cluster.reassignment_plan import Place
-from seglog.core.types import INTERNAL_TOPICS
+from seglog.core.topic_names import INTERNAL_TOPICS
 
 _ExcludeInternal = Annotated[bool, typer.Option("--exclude-internal", help="Omit Kafka's internal topics.")]
 _SizeKey = tuple[str, int, int]

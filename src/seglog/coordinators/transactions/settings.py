@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
-TRANSACTION_TOPIC: Final = "__transaction_state"
+from typing import NamedTuple
 
 
 class TransactionSettings(NamedTuple):

@@ -34,7 +34,7 @@ from seglog.core.fs import NoSpaceError, remove_tree
 from seglog.core.ground import Ground
 from seglog.core.passes import for_each, raise_first
 from seglog.core.settings import unknown
-from seglog.core.topic_names import FlatNames, may_collide
+from seglog.core.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC, FlatNames, may_collide
 from seglog.core.types import MAX_INT64, TopicPartition, validate_topic
 from seglog.core.worker import Worker
 from seglog.storage.directory.contents import DirectoryListing, deleted_name, is_aside_of
@@ -60,8 +60,8 @@ _logger: Final = logging.getLogger("seglog")
 _KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED: Final = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 _INTERNAL: Final[Mapping[str, Mapping[str, str]]] = {
-    "__consumer_offsets": {**_COMPACTED, "compression.type": "producer"},
-    "__transaction_state": {**_COMPACTED, "compression.type": "uncompressed"},
+    OFFSETS_TOPIC: {**_COMPACTED, "compression.type": "producer"},
+    TRANSACTION_TOPIC: {**_COMPACTED, "compression.type": "uncompressed"},
 }
 """Kafka's configuration of its internal topics (``GroupCoordinatorService.groupMetadataTopicConfigs``,
 ``TransactionStateManager.transactionStateTopicConfigs``). Without it they would grow without end."""

@@ -10,6 +10,7 @@ from uuid import UUID
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
 from seglog.core.ground import Ground
+from seglog.core.topic_names import METADATA_TOPIC
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.storage.directory.strays import is_stray_name
 from seglog.storage.formats.checkpoints import (
@@ -28,7 +29,6 @@ from seglog.storage.formats.paths import (
     partition_at,
 )
 
-_CLUSTER_METADATA: Final = "__cluster_metadata"
 _REMOTE_INDEXES: Final = "remote-log-index-cache"
 """Directories of a Kafka broker that are not partitions; its log manager ignores them too."""
 _WORLD_WRITABLE: Final = 0o002
@@ -110,7 +110,7 @@ def list_entries(fs: Fs, path: str) -> DirectoryListing:
                 f"{os.path.join(path, name)} is neither a partition's directory (topic-number) nor one that Kafka has "
                 "set aside (topic-number.id-delete): a log directory has no others"
             )
-        if partition.topic != _CLUSTER_METADATA:
+        if partition.topic != METADATA_TOPIC:
             partitions.append(partition)
     return DirectoryListing(partitions=sorted(partitions), deleted=deleted, strays=strays)
 

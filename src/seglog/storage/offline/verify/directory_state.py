@@ -10,6 +10,7 @@ from uuid import UUID
 
 from seglog.core.errors import CorruptCheckpointError, CorruptError
 from seglog.core.fs import Fs, NotRegularFileError
+from seglog.core.topic_names import METADATA_TOPIC
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.records import any_magic
 from seglog.records.batch import entries
@@ -66,7 +67,6 @@ _OURS: Final = (
 )
 _FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, BOOTSTRAP, *_OURS)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
-_KRAFT: Final = "__cluster_metadata"
 _METADATA_VERSION: Final = re.compile(rb"\x01\x0c\x00\x11metadata\.version(..)", re.DOTALL)
 """A ``FeatureLevelRecord``: frame 1, key 12, version 0, name, level."""
 _FIRST_OF_4_0: Final = 22
@@ -108,7 +108,7 @@ class DirectoryState(NamedTuple):
             return PartitionContext(recent=self.recent)
         entry = self.topics.get(partition.topic)
         recent = self.recent or entry is not None
-        if partition.topic == _KRAFT or is_set_aside(name):
+        if partition.topic == METADATA_TOPIC or is_set_aside(name):
             return PartitionContext(recent=recent)
         first = next(iter(list_segments(fs, os.path.join(self.path, name))), None)
         start = self.offsets[LOG_START_OFFSETS].get(partition, first.base_offset if first is not None else 0)
