@@ -24,8 +24,8 @@ class Lru(Generic[Of]):
 
     def __init__(self, most: Callable[[], int]) -> None:
         self._most = most
-        self._items: OrderedDict[Hashable, tuple[Of, int]] = OrderedDict()
-        self._cost = 0
+        self._items: OrderedDict[Hashable, tuple[Of, int]] = OrderedDict()  # guarded by _lock
+        self._cost = 0  # guarded by _lock
         self._lock = threading.RLock()
 
     def __len__(self) -> int:

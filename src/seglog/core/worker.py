@@ -40,9 +40,9 @@ class Worker:
         self._submitted: deque[Task] = deque()
         self._due: list[tuple[float, int, Task]] = []
         self._order = itertools.count()
-        self._stopping = False
-        self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._stopping = False  # guarded by _condition
+        self._error: BaseException | None = None  # set by the thread; `stop` reads it after the thread has ended
+        self._thread: threading.Thread | None = None  # set by the owner
         if thread_name is not None:
             self._thread = threading.Thread(target=self._work, name=thread_name, daemon=True)
             self._thread.start()

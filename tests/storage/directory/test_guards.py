@@ -12,30 +12,39 @@ from typing import Any, Final
 import pytest
 
 from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.lru import Lru
 from seglog.core.types import TopicPartition
+from seglog.core.worker import Worker
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.directory.catalog import Catalog
 from seglog.storage.directory.log_changes import BeginEpoch, Cut, MoveStart
 from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.directory.offset_checkpoints import OffsetCheckpoints
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.epoch_file import EpochFile
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.log import Log
+from seglog.storage.log.manifest import Manifest
 from seglog.storage.log.producers import Producers
 from seglog.storage.log.segment import Segment
+from seglog.storage.log.segment_files import DerivedFile, SealedFile
 from seglog.storage.log.segments import Segments
 from tests.storage.directory.test_log_dir_threads import in_threads
 from tests.storage.guards import DIRECTORYS_LOCK, LOGS_LOCK, changed_later, guards, watch
 
 CLASSES: Final = [
-    Log, Segments, Segment, Producers, LeaderEpochs, EpochFile, DirHealth, LogDir, Catalog, OffsetCheckpoints,
+    Log, Segments, Segment, Producers, LeaderEpochs, EpochFile, DirHealth, LogDir, Catalog, OffsetCheckpoints, Manifest,
+    SealedFile, DerivedFile, Lru, Worker,
 ]  # fmt: skip
+"""Watched in the storm."""
+SEVERAL: Final = [LogDirs]
+"""Of several directories."""
 SMALL: Final = {"internal.segment.bytes": 2000, "segment.index.bytes": 1200, "retention.ms": -1}
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("cls", [*CLASSES, *SEVERAL])
 def test_each_attribute_that_changes_names_its_guard(cls: type) -> None:
     known = guards(cls)
     assert not changed_later(cls) - known.keys()

@@ -40,7 +40,7 @@ class _Meter:
         self._lock = threading.Lock()
         self._total = total
         self._tell = tell
-        self._finished = 0
+        self._finished = 0  # guarded by _lock
         self._bytes: dict[TopicPartition, tuple[int, int]] = {}
 
     def checked(self, partition: TopicPartition, done: int, total: int) -> None:

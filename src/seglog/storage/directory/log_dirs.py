@@ -80,8 +80,8 @@ class LogDirs:
         self.offline = dict(offline)
         self._has_unseen = bool(self.offline)
         self._where: dict[TopicPartition, LogDir] = {}
-        self._mark: ClusterMark | None = None
-        self._lives: dict[LogDir, Life] = {}
+        self._mark: ClusterMark | None = None  # guarded by _failing
+        self._lives: dict[LogDir, Life] = {}  # guarded by _failing
         """The ``seglog.life`` of each healthy directory, once this broker is registered."""
         self._changed: Changed = changed or (lambda _: None)
         self._lock = threading.RLock()
@@ -96,7 +96,7 @@ class LogDirs:
                     )
                     for either in (first, directory):
                         either.refuse(partition, reason)
-        self._past = loss_evidence.assess_losses(self.dirs, absent=len(self.offline))
+        self._past = loss_evidence.assess_losses(self.dirs, absent=len(self.offline))  # guarded by _failing
         for directory in self.dirs:
             directory.health.watch(
                 failed=partial(self._has_failed, directory), room_changed=partial(self._changed, directory)

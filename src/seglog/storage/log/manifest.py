@@ -192,10 +192,11 @@ class Manifest:
     def __init__(self, fs: Fs, path: str, on_disk: ManifestContent | None = None) -> None:
         """``on_disk``: the believed manifest; without, the file is written anew with the first entry."""
         self._fs = fs
-        self._path = path
+        self._path = path  # guarded by _lock
         self._lock = threading.Lock()
-        self._entries: Mapping[int, SealedSegment] = on_disk.entries if on_disk is not None else {}
-        self._end = None if on_disk is None else (on_disk.size, on_disk.seed)
+        # The table is replaced whole: a reader takes it without the lock.
+        self._entries: Mapping[int, SealedSegment] = on_disk.entries if on_disk else {}  # guarded by _lock
+        self._end = None if on_disk is None else (on_disk.size, on_disk.seed)  # guarded by _lock
         self.active = None if on_disk is None else on_disk.active
 
     @classmethod

@@ -95,13 +95,13 @@ class SealedFile:
     def __init__(self, fs: Fs, path: str, opened: File | None = None) -> None:
         """``opened``: the file, if it is open already; it belongs to this from now on."""
         self._fs = fs
-        self.path = path
+        self.path = path  # guarded by _lock
         self._key = next(_keys)
         self._lock = threading.Lock()
-        self._kept: File | None = None
+        self._kept: File | None = None  # guarded by _lock
         """Of a file that has no name any more, or whose segment has opened it again for itself."""
-        self._is_closed = False
-        self._is_shared = True
+        self._is_closed = False  # guarded by _lock
+        self._is_shared = True  # guarded by _lock
         """Whether the file may stay open after its last reader."""
         if opened is not None:
             _open_files.put(self._key, opened)
@@ -190,7 +190,9 @@ class SealedFile:
 
     def drop(self) -> None:
         """Close the file that has no name any more: there are too many of them."""
-        self._kept = None
+        with self._lock:
+            kept, self._kept = self._kept, None
+        del kept  # with the lock free: the end of a file is a system call
 
     def close(self) -> None:
         with self._lock:
@@ -227,16 +229,17 @@ class DerivedFile:
         """``file_size`` is the file's size now; its first ``written`` bytes are in use. ``is_new``: the caller has just
         made the file, and what is not in use is zeros."""
         self._fs = fs
-        self.path = path
-        self.file_size = file_size
-        self.written = written
+        self.path = path  # guarded by lock
+        self.file_size = file_size  # guarded by lock
+        self.written = written  # guarded by lock
         self._write_at = write_at
         self._pending = bytearray()
-        self._zeros_to = file_size if is_new else 0
+        self._zeros_to = file_size if is_new else 0  # guarded by lock
         """The end of the zeros after the bytes in use, as far as this process made them."""
-        self._is_flushed = False  # who had the file before may have left it in the page cache
-        self._has_new_name = False
-        self._is_gone = False
+        # A former owner of the file may have left it in the page cache.
+        self._is_flushed = False  # guarded by lock
+        self._has_new_name = False  # guarded by lock
+        self._is_gone = False  # guarded by lock
         self.lock = threading.RLock()
         """Held over `rename`, too: a file that is opened by its path must have that name."""
 
