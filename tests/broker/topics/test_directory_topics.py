@@ -88,15 +88,23 @@ def test_a_partition_whose_records_are_missing_has_no_leader(tmp_path: Path) -> 
         await create(node, "t")
         return await append(node, "t")
 
-    async def error(node: Node) -> tuple[str, str]:
+    async def error(node: Node) -> tuple[str, ...]:
         topic = node.topics.by_name["t"]
         assert await node.view.until(lambda: node.topics.metadata(topic, 1).leader < 0, SOON)
-        return node.topics.metadata(topic, 1).error.name, node.topics.why_not("t", 1).name
+        missing: list[tuple[str | UUID, int]] = [("t", 1), (topic.topic_id, 1), ("t", 2), ("u", 0), (UUID(int=9), 0)]
+        return node.topics.metadata(topic, 1).error.name, *[node.topics.why_not(*one).name for one in missing]
 
     serve(tmp_path, fill)
     shutil.rmtree(tmp_path / "t-1")
     assert serve(tmp_path, topics) == {"t": 1}
-    assert serve(tmp_path, error) == ("LEADER_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR")
+    assert serve(tmp_path, error) == (
+        "LEADER_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "KAFKA_STORAGE_ERROR",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_ID",
+    )
 
 
 def test_a_start_leads_in_an_epoch_that_no_record_has(tmp_path: Path) -> None:
