@@ -22,6 +22,7 @@ from fastavro import parse_schema, schemaless_writer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 import seglog
 from pyspark_seglog import DefaultSource
@@ -29,6 +30,7 @@ from seglog.client.kept_connections import close_all
 from seglog.core.errors import TimestampRangeError
 from seglog.records.timestamps import CALENDAR, STORABLE, TimestampRange
 from seglog.spark import table
+from seglog.spark.read.schema import COLUMNS
 from seglog.storage.directory.log_dir import LogDir
 from seglog.table.building import Retention, TableUpdate, update_table
 from seglog.table.iceberg.log_table import LogTable
@@ -37,6 +39,7 @@ from seglog.testing import Broker
 from tests.cases import case
 from tests.sources.views.view_reading import read
 from tests.spark.odd_times import FORMS, NOW, ODD, TOPIC, batch, write_log
+from tests.spark.stream_driver import SCHEMA, Checkpoint, Driver
 from tests.table.tables import stored
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -69,6 +72,28 @@ def _sourced(options: dict[str, str]) -> Times:
     return _milliseconds(pa.Table.from_batches(batches).sort_by([("offset", "ascending")]))
 
 
+class _Watching(Driver):
+    """Keeps the records of a stream."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        options = {"subscribe": TOPIC, "startingOffsets": "earliest", **options}
+        super().__init__(Checkpoint(), options, schema=StructType([*SCHEMA.fields, COLUMNS["timestamp"]]))
+        self.batches: list[pa.RecordBatch] = []
+
+    def _watch(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+
+
+def _streamed(options: dict[str, str]) -> Times:
+    stream = _Watching(options)
+    stream.drain()
+    return _milliseconds(pa.Table.from_batches(stream.batches).sort_by([("offset", "ascending")]))
+
+
+def _in_a_stream(options: dict[str, str]) -> tuple[Callable[[], Times], Callable[[], Times]]:
+    return lambda: _streamed(options), lambda: _streamed({**options, "mode": "permissive"})
+
+
 def _both_modes(options: dict[str, str]) -> tuple[Callable[[], Times], Callable[[], Times]]:
     return lambda: _sourced(options), lambda: _sourced({**options, "mode": "permissive"})
 
@@ -99,6 +124,7 @@ def test_scans_and_the_source_return_what_microseconds_hold(tmp_path: Path, valu
         _check(value, STORABLE, lambda: _scanned(log, **typed), lambda: _scanned(log, permissive=True, **typed))
     for more in ({}, {"view": "latest"}, {"valueFormat": "json", "valueSchema": "n int"}):
         _check(value, STORABLE, *_both_modes({"path": str(log), **more}))
+    _check(value, STORABLE, *_in_a_stream({"path": str(log)}))
     assert seglog.scan(log, columns=["offset"]).read_all().num_rows == 3
 
 
@@ -106,6 +132,7 @@ def test_scans_and_the_source_return_what_microseconds_hold(tmp_path: Path, valu
 def test_brokers_return_the_same(tmp_path: Path, value: int) -> None:
     with Broker(copy_of=write_log(tmp_path, value)) as broker:
         _check(value, STORABLE, *_both_modes({"kafka.bootstrap.servers": broker.bootstrap}))
+        _check(value, STORABLE, *_in_a_stream({"kafka.bootstrap.servers": broker.bootstrap}))
         close_all()
 
 
