@@ -4,6 +4,7 @@ have grown."""
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +31,8 @@ from tests.kit.manual_clock import ManualClock
 pytestmark = pytest.mark.xdist_group("spark")
 TIMES = {pa.time64("us"), pa.time64("ns")}
 LOCAL = pa.timestamp("us")
+DECIMALS = ((9, 9), (18, 3), (38, 10))
+"""Of 32, 64 and 128 bits in Parquet."""
 VALUES: dict[pa.DataType, Any] = {
     pa.bool_(): True,
     pa.int8(): 1,
@@ -45,14 +48,34 @@ VALUES: dict[pa.DataType, Any] = {
     pa.time64("ns"): dt.time(1, 2, 3),
     pa.timestamp("us", tz="UTC"): dt.datetime(2020, 1, 2, tzinfo=dt.UTC),
     LOCAL: dt.datetime(2020, 1, 2, tzinfo=dt.UTC).replace(tzinfo=None),
-    pa.decimal128(10, 2): Decimal("1.25"),
+    **{pa.decimal128(digits, scale): Decimal(1).scaleb(-scale) for digits, scale in DECIMALS},
+}
+EDGES: dict[pa.DataType, list[Any]] = {
+    pa.int8(): [-(2**7), 2**7 - 1],
+    pa.int16(): [-(2**15), 2**15 - 1],
+    pa.int32(): [-(2**31), 2**31 - 1],
+    pa.int64(): [-(2**63), 2**63 - 1],
+    pa.float32(): [math.nan, -math.inf],
+    pa.float64(): [math.nan, math.inf],
+    pa.string(): ["", "\0é🛫"],
+    pa.binary(): [b"", b"\0\xff"],
+    pa.date32(): [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+    pa.timestamp("us", tz="UTC"): [
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC),
+    ],
+    LOCAL: [
+        one.replace(tzinfo=None)
+        for one in (dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, tzinfo=dt.UTC))
+    ],
+    **{pa.decimal128(*one): [Decimal(number).scaleb(-one[1]) for number in (-9, 0)] for one in DECIMALS},
 }
 DEPTHS: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[Any], Any]]] = {
     "itself": (lambda kind: kind, lambda value: value),
     "struct": (lambda kind: pa.struct([("a", kind)]), lambda value: {"a": value}),
     "list": (pa.list_, lambda value: [value]),
     "map": (lambda kind: pa.map_(pa.string(), kind), lambda value: [("k", value)]),
-    "key": (lambda kind: pa.map_(kind, pa.string()), lambda value: [(value, "v")]),
+    "key": (lambda kind: pa.map_(kind, pa.string()), lambda value: [] if value is None else [(value, "v")]),
 }
 FIRST = SCHEMA.set(1, pa.field("value", pa.struct([("n", pa.int32())])))
 NESTINGS = [(one, None) for one in DEPTHS] + [
@@ -68,14 +91,16 @@ def _nested(kind: pa.DataType, value: Any, outer: str, inner: str | None) -> tup
     return kind, value
 
 
-def _columns(kinds: set[pa.DataType]) -> tuple[pa.Schema, dict[str, Any]]:
-    """A value with a field for each type at each depth, and a row."""
+def _columns(
+    kinds: set[pa.DataType], chosen: Callable[[pa.DataType], Any] = VALUES.__getitem__
+) -> tuple[pa.Schema, dict[str, Any]]:
+    """A value with a field for each type at each depth, and a row whose values are ``chosen``."""
     fields, values = [], {}
     for number, kind in enumerate(VALUES):
         for outer, inner in NESTINGS:
             if kind in kinds:
                 name = f"f{number}_{outer}_{inner or 'itself'}"
-                made, values[name] = _nested(kind, VALUES[kind], outer, inner)
+                made, values[name] = _nested(kind, chosen(kind), outer, inner)
                 fields.append(pa.field(name, made))
     row = dict.fromkeys(SCHEMA.names) | {"value": values, "topic": "t", "partition": 0, "offset": 0}
     return SCHEMA.set(1, pa.field("value", pa.struct(fields))), row
@@ -106,6 +131,8 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return value.astimezone(dt.UTC).replace(tzinfo=None)
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
     return bytes(value) if isinstance(value, bytearray) else value
 
 
@@ -120,13 +147,16 @@ def test_every_type_at_every_depth_is_read_by_every_reader(
     """The first record has none of the types: the table and its Delta log grow."""
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     assert VALUES.keys() >= _ICEBERG.keys()
-    columns, row = _columns(VALUES.keys() - TIMES)
+    kinds = VALUES.keys() - TIMES
+    columns, row = _columns(kinds)
     path = tmp_path / "warehouse" / "t"
     with LogTable.open_or_create(path, columns=FIRST) as made:
         with made.locked():
             _add(made, FIRST, row | {"value": {"n": 1}}, 0)
             newest = _add(made, columns, row, 1)
-            _add(made, columns, row, 2)
+            others = [_columns(kinds, chosen)[1] for chosen in (_edge(0), _edge(1), _no_value)]
+            for offset, one in enumerate(others, 2):
+                _add(made, columns, one, offset)
         metadata = made.iceberg.metadata_location
         rows = {"pyiceberg": made.iceberg.scan().to_arrow()}
     delta = DeltaTable(path / "data")
@@ -135,14 +165,19 @@ def test_every_type_at_every_depth_is_read_by_every_reader(
     rows["Polars, Delta"] = pl.read_delta(str(path / "data")).to_arrow()
     rows["Spark"] = spark_table(spark, path).toArrow()
     value = _plain(row["value"])
+    expected = [{"n": 1}, value, *(_plain(one["value"]) for one in others)]
     for reader, found in rows.items():
-        assert _in_order(_read(found)) == [{"n": 1}, value, value], reader
+        assert _read(found.sort_by([("offset", "ascending")])) == expected, reader
     with duckdb.connect() as connection:
         assert _read(connection.from_parquet(newest).to_arrow_table()) == [value]
 
 
-def _in_order(rows: list[Any]) -> list[Any]:
-    return sorted(rows, key=len)
+def _edge(which: int) -> Callable[[pa.DataType], Any]:
+    return lambda kind: EDGES.get(kind, [VALUES[kind]] * 2)[which]
+
+
+def _no_value(kind: pa.DataType) -> None:
+    """Nulls within structs, lists and maps."""
 
 
 @pytest.mark.parametrize(("outer", "inner"), NESTINGS)
