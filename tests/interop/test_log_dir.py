@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import LogDirInUseError
 from seglog.core.types import TopicPartition
+from seglog.protocol.apis import ApiKey
 from seglog.records.compression import Codec
-from seglog.records.record import NewRecord
+from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.producers import Origin
+from tests.broker.broker_thread import Wire
 from tests.kafka import KafkaNode, tools
 from tests.storage.disk import values
 
@@ -154,3 +159,35 @@ def test_each_refuses_a_directory_that_the_other_has_open(own_kafka: KafkaNode) 
     # The whole of what it printed: its end is often the noise of a controller that goes down while it still starts.
     assert b"Failed to acquire lock on file .lock" in own_kafka.server_log.read_bytes()[before:]
     own_kafka.start()
+
+
+def test_kafka_forgets_batches_of_a_producer_that_we_remember(own_kafka: KafkaNode) -> None:
+    """Both start from the snapshot that Kafka has written. It has the last of the five batches only; seglog takes the
+    others from the log."""
+    tools.topics(own_kafka.bootstrap, "--create", "--topic", "t", *_SMALL)
+    now_ms = int(time.time() * 1000)
+    batches = [
+        bytes(encode_batch([NewRecord(b"v", timestamp=now_ms)], producer_id=7, producer_epoch=0, base_sequence=number))
+        for number in range(5)
+    ]
+    assert [produce(own_kafka.bootstrap, batch) for batch in batches] == [(0, at) for at in range(5)]
+    assert [produce(own_kafka.bootstrap, batch) for batch in batches] == [(0, at) for at in range(5)]
+    own_kafka.stop()
+    own_kafka.start()
+    out_of_order = (int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1)
+    assert [produce(own_kafka.bootstrap, batch) for batch in batches] == [*[out_of_order] * 4, (0, 4)]
+    own_kafka.stop()
+    with LogDir.open(str(own_kafka.log_dir)) as opened:
+        log = opened.log("t")
+        appended = [log.append(batch, origin=Origin.CLIENT) for batch in batches]
+        assert [(result.first_offset, result.duplicate) for result in appended] == [(at, True) for at in range(5)]
+
+
+def produce(bootstrap: str, batch: bytes) -> tuple[int, int]:
+    """The error code and the base offset."""
+    with Wire(bootstrap) as wire:
+        partitions = [{"index": 0, "records": batch}]
+        topics = [{"name": "t", "partition_data": partitions}]
+        answer = wire.ask(ApiKey.PRODUCE, 12, transactional_id=None, acks=-1, timeout=30_000, topic_data=topics)
+    (one,) = answer.responses[0].partition_responses
+    return one.error_code, one.base_offset

@@ -315,6 +315,14 @@ class OffsetIndex(_SegmentIndex):
             data, count = self._entries()
             return find_offset(data, count, self.base_offset, offset)
 
+    def start_before(self, position: int) -> int:
+        """The start of the last batch that is indexed and starts at or before ``position``; 0 if there is none."""
+        unpack = OFFSET_ENTRY.unpack_from
+        with self._file.lock:
+            data, count = self._entries()
+            slot = last_true(count, lambda slot: unpack(data, slot * 8)[1] <= position)
+            return int(unpack(data, slot * 8)[1]) if slot >= 0 else 0
+
     def last_offset_at(self, position: int) -> int | None:
         """The last offset of the first batch that is indexed and starts at ``position`` or behind it."""
         unpack = OFFSET_ENTRY.unpack_from

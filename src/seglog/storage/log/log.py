@@ -20,11 +20,13 @@ from seglog.core.errors import (
     LogClosedError,
     LogDirFullError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
     SeglogError,
 )
 from seglog.core.fs import NoSpaceError
 from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, ProducerIdAndEpoch, TopicPartition
+from seglog.records.batch import entries, read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.log import producer_snapshots, reads, retention
@@ -34,6 +36,7 @@ from seglog.storage.log.epoch_file import EpochFile
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.finished_segment import FinishedSegment
 from seglog.storage.log.manifest import Manifest
+from seglog.storage.log.producer_entry import BATCHES_KEPT
 from seglog.storage.log.producers import Producers, ProducerUpdates
 from seglog.storage.log.reader import Isolation, RecordReader
 from seglog.storage.log.reads import FoundOffset, LogSlice, UpTo
@@ -45,6 +48,9 @@ from seglog.storage.log.transaction_index import AbortedTxn
 _new: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes: each append makes one."""
 _AGAIN_MS: Final = 1000
+_LOOK_BACK: Final = (1 << 20, 32 << 20)
+"""The least and the most bytes of the log that are searched for earlier batches of a producer. Between them it is twice
+as many as a producer can have in flight, because there are other producers."""
 
 
 class AppendResult(NamedTuple):
@@ -216,17 +222,24 @@ class Log:
             latest_epoch = self.epochs.latest
             if leader_epoch is None:
                 leader_epoch = max(latest_epoch, 0)
-            plan = admit(
-                data,
-                self.log_end_offset,
-                self._segments.config,
-                self.producers,
-                latest_epoch,
-                leader_epoch,
-                origin,
-                self.clock.now_ms(),
-                transaction_version,
-            )
+            try:
+                plan = admit(
+                    data,
+                    self.log_end_offset,
+                    self._segments.config,
+                    self.producers,
+                    latest_epoch,
+                    leader_epoch,
+                    origin,
+                    self.clock.now_ms(),
+                    transaction_version,
+                )
+            except OutOfOrderSequenceError:
+                if not self._remember_batches_before(data):
+                    raise
+                return self.append(
+                    data, leader_epoch=leader_epoch, origin=origin, transaction_version=transaction_version
+                )
             if isinstance(plan, Duplicate):
                 return AppendResult(
                     plan.base_offset,
@@ -242,6 +255,22 @@ class Log:
                 raise health.refusal(error) from error
             _, first, last, max_timestamp, _, _, _, log_append_time, _ = plan
             return _new(AppendResult, (first, last, max_timestamp, log_append_time, self.log_start_offset, False))
+
+    def _remember_batches_before(self, data: Buffer) -> bool:
+        """Whether the log was searched for earlier batches of these producers, of which a snapshot left them out."""
+        producers, largest = self.producers, 2 * BATCHES_KEPT * self.config.max_message_bytes
+        limit = min(max(_LOOK_BACK[0], largest), _LOOK_BACK[1])
+        is_changed = False
+        for entry in entries(data):
+            header = read_header(data, entry.position)
+            producer_id = header.producer_id
+            if producers.may_have_forgotten(header):
+                before = producers.entries[producer_id].batches[0].first_offset
+                producers.remember(
+                    producer_id, producer_snapshots.earlier_batches(self.segments, producer_id, before, limit)
+                )
+                is_changed = True
+        return is_changed
 
     def verify(self, producer: ProducerIdAndEpoch, sequence: int, *, bumps_epoch: bool) -> int | None:
         """Begin to verify that a transaction of the producer is open (`Producers.verify`)."""

@@ -69,6 +69,10 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+def metadata_of(header: BatchHeader) -> BatchMetadata:
+    return BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+
+
 class ProducerEntry(NamedTuple):
     """A producer's state; ``batches`` has the oldest first and is empty when its epoch has written markers only."""
 
@@ -99,7 +103,7 @@ def add_batch(
             if verification is not None:
                 _check_first_sequence(entry, header, verification)
             _check_sequence(entry, header, is_empty_log=origin is Origin.CLIENT and header.base_offset == 0)
-    batch = BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+    batch = metadata_of(header)
     txn = entry.current_txn_first_offset
     if header.attributes & TRANSACTIONAL_BIT:
         if txn is None:

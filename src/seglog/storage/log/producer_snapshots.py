@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing, suppress
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
-from seglog.core.errors import CorruptSnapshotError
+from seglog.core.errors import CorruptError, CorruptSnapshotError
 from seglog.core.fs import Fs, NoSpaceError, write_atomically
+from seglog.records.batch import BatchHeader
 from seglog.records.record import parse_control
 from seglog.storage.formats.paths import SNAPSHOT, file_name, parse_file_name
 from seglog.storage.log.producers import Producers, decode_snapshot, encode_snapshot
 from seglog.storage.log.segment import Segment
+
+_LOOKED_AT: Final = 10_000
+"""Batches that are searched for those of one producer: 20 ms."""
 
 
 def snapshot_path(partition_path: str, offset: int) -> str:
@@ -130,6 +135,26 @@ def _replay_segment(segment: Segment, producers: Producers, start: int, end_offs
         completed = producers.replay(header, control)
         if completed is not None:
             producers.complete(completed)
+
+
+def earlier_batches(segments: Sequence[Segment], producer_id: int, before: int, limit: int) -> Iterator[BatchHeader]:
+    """The producer's data batches in the last ``limit`` bytes before offset ``before``, the newest first. No more than
+    `_LOOKED_AT` batches are searched, and none before a damaged one is found."""
+    left = _LOOKED_AT
+    for segment in reversed(segments):
+        if segment.base_offset >= before:
+            continue
+        with suppress(CorruptError):
+            found = segment.locate(before)
+            end = segment.size if found is None else found.position
+            for header in islice(segment.headers_before(end, limit), left):
+                left -= 1
+                if header.producer_id == producer_id and not header.is_control:
+                    yield header
+            limit -= end
+            if limit > 0 and left > 0:
+                continue
+        return
 
 
 def after_truncation(

@@ -3,7 +3,8 @@
 Rules of Kafka 4.4's ``ProducerStateManager``: a batch must continue its producer's sequence; one that was appended
 before is recognised among the last five; an older epoch is fenced; a transaction is open from its first batch to its
 marker. The state is a function of the log: `Producers.replay` makes it from batches, `encode_snapshot` keeps what a
-restart needs.
+restart needs. Of the last five batches a snapshot has one: `remember` takes the others from the log when they are
+needed, which Kafka does not do.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from seglog.core.errors import CorruptSnapshotError, InvalidProducerEpochError, InvalidTransactionStateError
-from seglog.core.types import Buffer, ProducerIdAndEpoch
+from seglog.core.types import MAX_INT32, Buffer, ProducerIdAndEpoch
 from seglog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from seglog.storage.log.producer_entry import (
     ABORT,
+    BATCHES_KEPT,
     BatchMetadata,
     Marker,
     Origin,
     ProducerEntry,
     add_batch,
     end_transaction,
+    metadata_of,
 )
 from seglog.storage.log.verification import Verification, begin_verification
 
@@ -83,11 +86,13 @@ class Producers:
 
     ``map_end_offset`` is the offset (exclusive) up to which the log is reflected here, ``last_snapshot_offset`` that of
     the newest snapshot on disk. ``ongoing`` has the open transactions' producers by first offset, ascending.
-    ``verifications`` are of this process: the log does not have them.
+    ``verifications`` are of this process: the log does not have them. ``abridged`` producers come from a snapshot,
+    which leaves out all of their batches but the last.
     """
 
     __slots__ = (
         "_table_size",
+        "abridged",
         "entries",
         "last_snapshot_offset",
         "map_end_offset",
@@ -102,6 +107,7 @@ class Producers:
         self.ongoing: dict[int, int] = {}  # guarded by the log's lock
         self.replicating: list[ReplicatingTxn] = []  # guarded by the log's lock
         self.verifications: dict[int, Verification] = {}  # guarded by the log's lock
+        self.abridged: set[int] = set()  # guarded by the log's lock
         self.map_end_offset = 0  # guarded by the log's lock
         self.last_snapshot_offset = 0  # guarded by the log's lock
         self._table_size = _FIRST_TABLE_SIZE  # guarded by the log's lock
@@ -125,6 +131,29 @@ class Producers:
             if batch.last_sequence == last and batch.first_sequence == first:
                 return batch
         return None
+
+    def may_have_forgotten(self, header: BatchHeader) -> bool:
+        """Whether the log may have this batch although `find_duplicate` does not know it: it comes before the oldest
+        batch that is known of its producer, and a snapshot left out the batches before that one."""
+        if header.producer_id not in self.abridged:
+            return False
+        entry = self.entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch or not entry.batches:
+            return False
+        distance = (entry.batches[0].first_sequence - header.last_sequence) & MAX_INT32
+        return 0 < distance <= MAX_INT32 // 2  # sequences wrap
+
+    def remember(self, producer_id: int, earlier: Iterable[BatchHeader]) -> None:
+        """Take in the producer's batches before its oldest known one, the newest of them first. A batch whose sequences
+        do not reach up to the next one ends the run."""
+        self.abridged.discard(producer_id)
+        entry = self.entries[producer_id]
+        batches = list(entry.batches)
+        for header in earlier:
+            if len(batches) == BATCHES_KEPT or (header.last_sequence + 1) & MAX_INT32 != batches[0].first_sequence:
+                break
+            batches.insert(0, metadata_of(header))
+        self.entries[producer_id] = entry._replace(batches=tuple(batches))
 
     def prepare(
         self,
@@ -199,6 +228,7 @@ class Producers:
 
     def restore(self, entries: dict[int, ProducerEntry]) -> None:
         """Take over what a snapshot says, in its order."""
+        self.abridged.update(producer_id for producer_id, entry in entries.items() if entry.batches)
         txns = [
             OpenTxn(entry.current_txn_first_offset, producer_id)
             for producer_id, entry in entries.items()
@@ -318,10 +348,12 @@ class Producers:
         ]
         for producer_id in gone:
             del self.entries[producer_id]
+        self.abridged.difference_update(gone)
         return len(gone)
 
     def clear(self) -> None:
         self.entries.clear()
+        self.abridged.clear()
         self.ongoing.clear()
         self.replicating = []
 

@@ -25,6 +25,8 @@ from seglog.storage.log.manifest import CHAINED, SealedSegment
 from seglog.storage.log.segment_files import GoneFile, SealedFile
 from seglog.storage.log.transaction_index import TxnIndex
 
+_FIRST_STEP_BACK: Final = 64 << 10
+_LAST_STEP_BACK: Final = 1 << 20
 LOOKUP_LIMIT: Final = 64 << 20
 """Decompressed bytes of a batch in which a time is looked for: 8 KB may become 256 MB."""
 
@@ -304,6 +306,22 @@ class Segment:
             except CorruptError as error:
                 raise error.at(file=self.paths.log, base=position, offset=entry.offset) from error
             yield header, position, data
+
+    def headers_before(self, end: int, limit: int) -> Iterator[BatchHeader]:
+        """The headers of batches of format 2 before position ``end``, the last one first, from ``limit`` bytes or a
+        little more. Only headers are read."""
+        step, lowest = _FIRST_STEP_BACK, max(end - limit, 0)
+        while end > lowest:
+            start = self.offset_index.start_before(max(end - step, lowest))
+            if end - start > limit:
+                return  # the index is too sparse
+            found = [
+                read_header(data, entry.position)
+                for entry, _, data in walk(self.log, start, end, window=HEADERS, whole=False)
+                if entry.magic == 2
+            ]
+            yield from reversed(found)
+            end, step = start, min(2 * step, _LAST_STEP_BACK)
 
     def find_timestamp(
         self, timestamp: int, from_offset: int, *, check_crcs: bool = True
