@@ -29,7 +29,7 @@ def _parts(path: str) -> tuple[str, ...]:
     return tuple(part for part in posixpath.normpath("/" + path).split("/") if part)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Fault:
     operations: frozenset[str]
     path: str
@@ -85,14 +85,22 @@ class MemoryFs:
 
     def fail_at(
         self, operations: str | Iterable[str], nth: int, *, error: int = errno.EIO, path: str = "", times: int = 1
-    ) -> None:
+    ) -> Callable[[], None]:
         """From the ``nth`` (1: the next) call of ``operations`` on a path that contains ``path``, ``times`` calls fail.
 
         Operations are named as the methods: pread pwrite truncate fsync resize flush (of a map), open map read write
         rename unlink mkdir rmdir listdir set_mtime fsync_dir. What a failed fsync or flush should have written is lost.
+        Returns a function that takes the plan back.
         """
         names = frozenset([operations] if isinstance(operations, str) else operations)
-        self._faults.append(_Fault(operations=names, path=path, remaining=nth, error=error, times=times))
+        fault = _Fault(operations=names, path=path, remaining=nth, error=error, times=times)
+        self._faults.append(fault)
+
+        def cancel() -> None:
+            if fault in self._faults:
+                self._faults.remove(fault)
+
+        return cancel
 
     def heal(self) -> None:
         """Nothing that `fail_at` planned fails any more."""
@@ -136,6 +144,15 @@ class MemoryFs:
                     raise write_error(error, path) if operation in _TAKE_ROOM else error
         if mutates and self.read_only:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    @contextmanager
+    def unfailing(self) -> Iterator[None]:
+        """Nothing that `fail_at` planned fails in here, and nothing counts."""
+        faults, self._faults = self._faults, []
+        try:
+            yield
+        finally:
+            self._faults = faults
 
     @contextmanager
     def unlimited(self) -> Iterator[None]:

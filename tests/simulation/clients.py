@@ -325,6 +325,45 @@ class Reader(Fetcher):
         return all(self.positions[place] >= self.truth.ends[place] for place in self.places)
 
 
+class Pipeliner(Client):
+    """Sends fetches ahead on one connection, each of another partition, some of which wait; each answer must be that to
+    its own request. A request without an answer ends the connection, or the client waits for it in vain."""
+
+    async def run(self) -> None:
+        while not self.is_over:
+            try:
+                channel = await self.channel()
+                places = [self.rng.choice(self.places) for _ in range(self.rng.randrange(2, IN_FLIGHT + 1))]
+                asked = [(place, channel.send(ApiKey.FETCH, self._request(place))) for place in places]
+                for place, future in asked:
+                    self._check(place, await self.answer(channel, future))
+            except LostError:
+                await self.pause()
+
+    def _request(self, place: TopicPartition) -> dict[str, object]:
+        """From near the end: the answer may have to wait for more."""
+        start = max(self.truth.ends[place] - self.rng.choice((0, 0, 1, 5)), self.truth.may_start[place])
+        partition = {"partition": place.partition, "fetch_offset": start, "partition_max_bytes": 3000}
+        return {
+            "max_wait": self.rng.choice((0, 20, 200)),
+            "min_bytes": self.rng.choice((1, 100)),
+            "max_bytes": 10_000,
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": place.topic, "partitions": [partition]}],
+            "forgotten_topics_data": [],
+        }
+
+    def _check(self, place: TopicPartition, answer: Message) -> None:
+        there = [
+            TopicPartition(topic.topic, one.partition_index) for topic in answer.responses for one in topic.partitions
+        ]
+        check(there == [place], f"the answer to a fetch of {place} is one of {there}")
+        code = answer.responses[0].partitions[0].error_code
+        check(code in {0, OUT_OF_RANGE, *PASSING}, f"{self.name} is told {code} of {place}")
+
+
 class Deleter(Client):
     """Deletes the oldest records from time to time."""
 

@@ -16,7 +16,7 @@ from seglog.storage.offline.verify import verify
 from tests.kit.virtual_broker import DIRECTORY, PORT, Machine
 from tests.kit.virtual_loop import World
 from tests.kit.virtual_net import Network
-from tests.simulation.clients import Client, Deleter, Producer, Reader
+from tests.simulation.clients import Client, Deleter, Pipeliner, Producer, Reader
 from tests.simulation.member import Member
 from tests.simulation.truth import Truth, check
 
@@ -24,6 +24,8 @@ HOST: Final = "broker"
 FAULTS: Final = ("kill", "power", "power inside", "restart", "cut", "stall", "client", "disk")
 DELAYS: Final = ((0.0001, 0.002), (0.0001, 0.002), (0.001, 0.02), (0.0, 0.1))
 THREADS: Final = ((0.0, 0.001), (0.0, 0.01), (0.0, 0.1))
+READ_ERRORS: Final = 0.2
+"""The share of seeds in which reads of logs fail, and clients send many requests ahead."""
 LOOK_AT_GROUPS: Final = 16
 """The number of broker steps between two checks of its groups."""
 
@@ -76,6 +78,10 @@ class Simulation:
         self.is_healed = False
         self._steps = self._failed_life = 0
         self._numbers = 0
+        self._forget_read_error: Callable[[], None] = lambda: None
+        reads = Random(f"reads of {seed}")
+        if reads.random() < READ_ERRORS:
+            self.rates["read"] = 1.0 + reads.random()
 
     def _settings(self) -> dict[str, str]:
         rng = self.rng
@@ -102,15 +108,17 @@ class Simulation:
     def broker_up(self) -> None:
         node = self.machine.node
         assert node is not None
-        if self.truth.losses:
-            self.truth.cut(node)
-        self.truth.started(node)
+        with self.machine.disk.unfailing():
+            if self.truth.losses:
+                self.truth.cut(node)
+            self.truth.started(node)
         self.broker_stepped()
 
     def broker_stepped(self) -> None:
         assert self.machine.node is not None
         self._steps += 1
-        self.truth.look(self.machine.node, groups=self._steps % LOOK_AT_GROUPS == 0)
+        with self.machine.disk.unfailing():
+            self.truth.look(self.machine.node, groups=self._steps % LOOK_AT_GROUPS == 0)
         life = self.machine.life
         if self._has_failed() and self._failed_life != life:
             self._failed_life = life
@@ -125,6 +133,7 @@ class Simulation:
 
     def broker_down(self, left: str) -> None:
         check(not self.machine.failures or "disk" in self.rates, f"the broker ended: {self.machine.failures[-1:]}")
+        self._forget_read_error()
         self.truth.lost(left)
         self.world.after(self.world.between(0.0, 0.4), self._start)
 
@@ -187,6 +196,13 @@ class Simulation:
         operation = self.rng.choice(("pwrite", "fsync", "flush", "rename", "fsync_dir"))
         self.machine.disk.fail_at(operation, self.rng.randrange(1, 5), error=self.rng.choice((errno.EIO, errno.ENOSPC)))
 
+    def _read(self) -> None:
+        """A fetch, if one comes soon, cannot read its file."""
+        if self.machine.is_up:
+            self._forget_read_error()
+            self._forget_read_error = self.machine.disk.fail_at("pread", self.rng.randrange(1, 3), path=".log")
+            self.world.after(0.5, self._forget_read_error)
+
     # Clients
 
     def _new(self, kind: Callable[..., Client], name: str, **more: Any) -> Client:
@@ -208,6 +224,8 @@ class Simulation:
         for _ in range(self.rng.randrange(1, 3)):
             self._add(self._new(Producer, "producer", most_bytes=min(self.segment_bytes // 5, 70_000)))
         self._add(self._new(Reader, "reader"))
+        if "read" in self.rates:
+            self._add(self._new(Pipeliner, "pipeliner"))
         instances = self.rng.choice(((None, None), (None, None, None), ("i", "j"), ("i", None)))
         for instance in instances:
             self._add(self._new(Member, "member", group="g", instance=instance))

@@ -8,15 +8,20 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from tests.cases import case, is_long
+from tests.simulation import scenario
+from tests.simulation.bugs import BUGS, Bug
 from tests.simulation.scenario import FAULTS, play
 
 PARTS, SEEDS = (4, 500) if is_long() else (1, 30)
 """In each part; many more in `make test-long`."""
+_TRIES = 40
+"""A bug must be found within this many seeds."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +46,7 @@ def test_seeds(part: int) -> None:
         acknowledged += done.truth.acknowledged
         resumed += done.truth.resumed
         lives += done.machine.life
-    assert set(faults) == set(FAULTS)
+    assert set(faults) == {*FAULTS, "read"}
     assert min(acknowledged, lives) > 3 * SEEDS
     assert resumed
 
@@ -67,3 +72,16 @@ def test_a_seed_gives_the_same_run_in_any_process() -> None:
     assert said[0].count("trace") == 3
     again = [play(seed).world.trace for seed in (2, 12, 31)]
     assert all(trace in said[0] for trace in again)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "READ_ERRORS", bug.read_errors)
+    bug.plant(monkeypatch)
+    for seed in chain((bug.seed,), range(_TRIES)):
+        case()
+        try:
+            play(seed)
+        except AssertionError:
+            return
+    raise AssertionError(f"{_TRIES} seeds have not found it")

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
+from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message, read_message
 from seglog.protocol.message_writer import write_message
@@ -90,7 +91,10 @@ class Channel(asyncio.Protocol):
         assert number == min(self._waiting, default=-1), "an answer that nobody waits for, or not in order"
         key, version, future = self._waiting.pop(number)
         message = response_class(key, version)
-        answer = read_message(message, message, frame, 5 if version >= APIS[key].flexible else 4)
+        try:
+            answer = read_message(message, message, frame, 5 if version >= APIS[key].flexible else 4)
+        except InvalidRequestError as error:
+            raise AssertionError(f"an answer to {key.name} that cannot be decoded: {error}") from error
         if not future.done():
             future.set_result(answer)
 

@@ -467,8 +467,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def finish(self) -> None:
         """Handle no more requests, wait for the pending responses, and close.
 
-        The snapshot of a clean stop has only the last batch of each producer. The next broker would not know the others
-        again, and refuse them as out of order if their producer had to repeat them."""
+        A producer that gets its responses need not repeat its batches. The snapshot of a clean stop has only the last
+        batch of each producer: the next broker would have to search the log for the others."""
         if self._transport is None or self._transport.is_closing():
             return
         self._is_finishing = True

@@ -259,6 +259,18 @@ def test_damage_before_the_batches_is_no_reason_to_fail_otherwise() -> None:
     assert not is_remembered(log, sender.sent[2])
 
 
+def test_a_log_that_cannot_be_read_is_searched_again() -> None:
+    fs = new_disk()
+    log = load(fs).log
+    sender = Sender()
+    sender.send(log, times=4)
+    log = after_stop(fs, log)
+    fs.fail_at("pread", 1)
+    with pytest.raises(OSError, match="Input/output error"):
+        retry(log, sender.sent[1])
+    assert is_remembered(log, sender.sent[1])
+
+
 def test_the_search_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_snapshots, "_LOOKED_AT", 50)
     for others, is_found in ((48, True), (50, False)):
@@ -275,11 +287,11 @@ def test_the_search_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 class Step(NamedTuple):
     kind: int
     who: int
-    count: int
+    size: int
 
 
 @given(
-    st.lists(st.builds(Step, kind=st.integers(0, 12), who=st.integers(0, 2), count=st.integers(1, 3)), max_size=40),
+    st.lists(st.builds(Step, kind=st.integers(0, 12), who=st.integers(0, 2), size=st.integers(1, 3)), max_size=40),
     st.sampled_from([100, 400, 1 << 20]),
 )
 def test_any_start_remembers_as_if_there_had_been_none(steps: list[Step], interval: int) -> None:
@@ -298,8 +310,8 @@ def test_any_start_remembers_as_if_there_had_been_none(steps: list[Step], interv
         elif step.kind == 2:
             log.roll()
         elif step.kind == 3 and sender.sent:
-            assert is_remembered(log, sender.sent[max(len(sender.sent) - step.count - 2, 0)])
+            assert is_remembered(log, sender.sent[max(len(sender.sent) - step.size - 2, 0)])
         else:
-            sender.send(log, count=step.count)
+            sender.send(log, count=step.size)
     for sender in senders:
         assert all(is_remembered(log, one) for one in reversed(sender.sent[-BATCHES_KEPT:]))

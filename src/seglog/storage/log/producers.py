@@ -146,7 +146,6 @@ class Producers:
     def remember(self, producer_id: int, earlier: Iterable[BatchHeader]) -> None:
         """Take in the producer's batches before its oldest known one, the newest of them first. A batch whose sequences
         do not reach up to the next one ends the run."""
-        self.abridged.discard(producer_id)
         entry = self.entries[producer_id]
         batches = list(entry.batches)
         for header in earlier:
@@ -154,6 +153,7 @@ class Producers:
                 break
             batches.insert(0, metadata_of(header))
         self.entries[producer_id] = entry._replace(batches=tuple(batches))
+        self.abridged.discard(producer_id)  # not if the log could not be read
 
     def prepare(
         self,
