@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from seglog.core.errors import BrokerUnavailableError
@@ -41,6 +41,10 @@ def _parse(text: str) -> HostPort:
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not HOST:PORT")
     return HostPort(host, int(port))
+
+
+Dial = Callable[[Sequence[HostPort], float], tuple[socket.socket, HostPort]]
+"""`connect`, or a simulated network's counterpart."""
 
 
 def connect(addresses: Sequence[HostPort], timeout: float) -> tuple[socket.socket, HostPort]:

@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
-from seglog.client.bootstrap import HostPort
+from seglog.client.bootstrap import Dial, HostPort, connect
 from seglog.client.client_config import ClientConfig
 from seglog.client.connection import BrokerConnection, check_answer
+from seglog.core.clock import SleepingClock, SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import BrokerUnavailableError
 from seglog.core.types import TopicPartition
@@ -87,11 +88,13 @@ class Coordinator(NamedTuple):
 class ClusterConnections:
     """Use as a context manager, in one thread. A connection is opened when it is first used and kept until it fails.
 
-    Raises what `BrokerConnection` raises.
+    ``clock`` and ``dial`` are the system's, but in a simulation. Raises what `BrokerConnection` raises.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, *, clock: SleepingClock | None = None, dial: Dial = connect) -> None:
         self.config = config
+        self.clock: SleepingClock = SystemClock() if clock is None else clock
+        self._dial = dial
         self._seed: BrokerConnection | None = None
         self._known: tuple[HostPort, ...] = ()
         self._connections: dict[HostPort, BrokerConnection] = {}
@@ -104,6 +107,10 @@ class ClusterConnections:
     ) -> None:
         self.close()
 
+    def another(self) -> ClusterConnections:
+        """Other connections to the same cluster, for requests while these wait for answers."""
+        return ClusterConnections(self.config, clock=self.clock, dial=self._dial)
+
     def close(self) -> None:
         for connection in (*self._connections.values(), *(() if self._seed is None else (self._seed,))):
             connection.close()
@@ -112,7 +119,7 @@ class ClusterConnections:
     def at(self, address: HostPort) -> BrokerConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BrokerConnection([address], self.config)
+            connection = self._connections[address] = BrokerConnection([address], self.config, self.clock, self._dial)
         return connection
 
     def forget(self, address: HostPort) -> None:
@@ -177,7 +184,7 @@ class ClusterConnections:
         """The connection for requests that any broker answers."""
         if self._seed is None:
             addresses = dict.fromkeys((*self.config.bootstrap, *self._known))
-            self._seed = BrokerConnection(list(addresses), self.config)
+            self._seed = BrokerConnection(list(addresses), self.config, self.clock, self._dial)
         return self._seed
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:

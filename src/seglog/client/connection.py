@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from seglog.client.bootstrap import HostPort, connect
+from seglog.client.bootstrap import Dial, HostPort, connect
 from seglog.client.client_config import ClientConfig
 from seglog.client.security.references import Secrets
 from seglog.core.clock import Clock, SystemClock
@@ -57,7 +57,13 @@ class BrokerConnection:
     requests.
     """
 
-    def __init__(self, addresses: Sequence[HostPort], config: ClientConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[HostPort],
+        config: ClientConfig,
+        clock: Clock | None = None,
+        dial: Dial = connect,
+    ) -> None:
         self._config = config
         self._clock = SystemClock() if clock is None else clock
         self._client_id = config.client_id.encode()
@@ -68,7 +74,7 @@ class BrokerConnection:
         self._features: dict[str, int] | None = None
         self._answers = 0
         self._session_end = math.inf
-        self._socket, address = connect(addresses, config.connect_timeout)
+        self._socket, address = dial(addresses, config.connect_timeout)
         self._name = str(address)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 from seglog.client.bootstrap import HostPort
 from seglog.client.cluster_connections import ClusterConnections, ClusterMetadata
 from seglog.client.connection import describe_code
-from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import BrokerUnavailableError, RequestFailedError, UnknownPartitionError
 from seglog.core.types import TopicPartition
@@ -75,7 +74,7 @@ def answer_offsets(
     found: list[dict[TopicPartition, int]] = [{} for _ in questions]
     for attempt in range(retries + 1):
         if attempt:
-            SystemClock().sleep(retry_wait)
+            cluster.clock.sleep(retry_wait)
         problems: dict[TopicPartition, str] = {}
         for question, known in zip(questions, found, strict=True):
             missing = {one: timestamp for one, timestamp in question.wanted.items() if one not in known}

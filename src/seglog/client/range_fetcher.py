@@ -18,7 +18,6 @@ from seglog.client.bootstrap import HostPort
 from seglog.client.cluster_connections import BrokerAddress, ClusterConnections
 from seglog.client.connection import describe_code
 from seglog.client.leader_offsets import EARLIEST, LATEST, MOVED, list_offsets
-from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import BrokerUnavailableError, RequestFailedError
 from seglog.core.types import TopicPartition
@@ -145,7 +144,7 @@ class RangeFetcher:
         self._read_committed = read_committed
         self._patience = patience
         self._lose = lose
-        self._clock = SystemClock()
+        self._clock = cluster.clock
         self._all = {target.topic_partition: _Progress(target) for target in targets if target.end > target.start}
         self._names = {target.topic_id: target.topic_partition.topic for target in targets if target.topic_id}
         self._brokers: dict[int, HostPort] = {}
@@ -409,7 +408,7 @@ class RangeFetcher:
     def _out_of_range(self, progress: _Progress, reason: str) -> bool:
         partition, position, end = progress.target.topic_partition, progress.position, progress.target.end
         try:
-            with ClusterConnections(self._config) as cluster:  # the others may be about to get answers to Fetch
+            with self._cluster.another() as cluster:  # the others may be about to get answers to Fetch
                 (first,) = list_offsets(cluster, {partition: EARLIEST}).values()
                 (latest,) = list_offsets(cluster, {partition: LATEST}).values()
         except RequestFailedError as error:  # it may be deleted at this moment

@@ -16,6 +16,13 @@ class Clock(Protocol):
         """Seconds that never go back, from an arbitrary start."""
 
 
+class SleepingClock(Clock, Protocol):
+    """The clock of a thread that waits by itself."""
+
+    def sleep(self, seconds: float) -> None:
+        """Return after that many seconds."""
+
+
 class SystemClock:
     """The clock of this machine."""
 

@@ -12,7 +12,8 @@ class Scenario(NamedTuple):
     ``operators``: disks are emptied, swapped and restored from backups, all machines lose power at once, and somebody
     chooses leaders where there is none. ``flushed``: each append is fsynced, so that no power cut loses anything.
     ``groups``: consumers commit offsets. ``coordinators``: clients are those of `tests.simulation.transactions` or
-    `tests.simulation.consumer_groups`, and the topics of their coordinators must lose nothing.
+    `tests.simulation.consumer_groups`, and the topics of their coordinators must lose nothing. ``ranges``: a client
+    also reads ranges of offsets that it chose before (`tests.simulation.transactions.range_reader`).
     """
 
     nodes: int = 3
@@ -26,6 +27,7 @@ class Scenario(NamedTuple):
     flushed: bool = False
     groups: bool = False
     coordinators: bool = False
+    ranges: bool = False
 
     @property
     def may_lose(self) -> bool:

@@ -1,5 +1,5 @@
-"""`python -m tests.simulation.transactions FIRST [LAST] [seconds=N]`: whose transactions are torn? A single seed shows
-what came last."""
+"""`python -m tests.simulation.transactions FIRST [LAST] [seconds=N] [ranges]`: whose transactions are torn? A single
+seed shows what came last. With ``ranges`` a client also reads ranges of offsets that it chose before."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sys
 from collections import Counter
 
 from tests.simulation.seeds import Counts, run_seeds
-from tests.simulation.transactions.run import SECONDS, run
+from tests.simulation.transactions.run import SECONDS, draw, run
 
 
 def _run(seed: int, seconds: int) -> Counts:
-    one = run(seed, seconds=seconds)
+    scenario = draw(seed)._replace(ranges="ranges" in sys.argv)
+    one = run(seed, scenario=scenario, seconds=seconds)
     report = one.report
     counted = Counter(
         events=one.events,
@@ -21,6 +22,7 @@ def _run(seed: int, seconds: int) -> Counts:
         g0=report.g0,
         ww_cycles=report.ww_cycles,
         read=report.report.read,
+        ranges=len(one.ranges.done),
     )
     return counted, Counter(one.nemesis.struck) + Counter(one.operators.done)
 

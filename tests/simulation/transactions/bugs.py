@@ -11,6 +11,7 @@ import pytest
 
 from seglog.broker.apis import transaction_markers
 from seglog.broker.produce.transaction_verification import TransactionVerifier
+from seglog.client.range_fetcher import RangeFetcher
 from seglog.coordinators.committed_offsets import CommittedOffsets
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.transactions.coordinator import TransactionContext, TransactionCoordinator
@@ -220,6 +221,24 @@ def _offsets_forgotten(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "end_transaction", lambda *_, **__: None)
 
 
+# Readers
+
+
+def _high_watermark_only(patch: Patch) -> None:
+    """A reader of ranges takes three empty answers for the end of a range if the high watermark has reached it, though
+    the last stable offset has not."""
+
+    def empty(self: RangeFetcher, *answer: Any, is_first: bool) -> bool:
+        read_committed, self._read_committed = self._read_committed, False
+        try:
+            return honest(self, *answer, is_first=is_first)
+        finally:
+            self._read_committed = read_committed
+
+    honest = RangeFetcher._empty
+    patch.setattr(RangeFetcher, "_empty", empty)
+
+
 _QUIET = dict.fromkeys(
     (
         *("crash_every", "power_every", "pause_every", "cut_every", "expire_every", "stop_every", "disk_every"),
@@ -235,12 +254,14 @@ _AGAIN = _QUIET | {"slow": 0.0, "late": 0.0, "end_again": 0.9}
 _RACING = _QUIET | {"slow": 0.0, "late": 0.5, "end_again": 0.0}
 _KILLED = {"crash_every": 1_500}
 _THREE = Scenario(partitions=3, coordinators=True)
+_RANGES = _THREE._replace(ranges=True)
 
 BUGS = (
     Bug("KAFKA-17754", _kafka_17754, scenario=_THREE, rates=_AGAIN, is_slow=True),
     Bug("KAFKA-14402", _kafka_14402, seed=2, scenario=_THREE, rates=_LATE),
     Bug("marker-lost", _marker_lost, seed=5),
     Bug("late-append", _late_append, rates=_LATE),
+    Bug("high-watermark-only", _high_watermark_only, scenario=_RANGES),
     Bug("lso-past-marker", _lso_past_marker, seed=1),
     Bug("two-steps", _two_steps, scenario=_THREE, rates=_RACING, is_slow=True),
     Bug("offsets-shown", _offsets_shown),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
@@ -128,7 +128,16 @@ class TransactionClient(CoordinatorClient):
         return outcome
 
 
-def committed_records(partition: Message, start: int) -> Iterator[tuple[int, bytes | None]]:
+class FetchedPartition(Protocol):
+    """A partition of an answer to Fetch."""
+
+    @property
+    def records(self) -> Any: ...
+    @property
+    def aborted_transactions(self) -> Any: ...
+
+
+def committed_records(partition: FetchedPartition, start: int) -> Iterator[tuple[int, bytes | None]]:
     """The records that ``CompletedFetch`` of Kafka's consumer returns: offsets with values, None where it skips."""
     data = memoryview(partition.records or b"")
     aborted = sorted(

@@ -26,6 +26,7 @@ from tests.simulation.transactions.clients import (
     TransactionClient,
 )
 from tests.simulation.transactions.producer import key_of
+from tests.simulation.transactions.range_reader import RangeReader
 
 SECONDS: Final = 15
 _BEGINNING_SECONDS: Final = 5
@@ -44,6 +45,7 @@ class Run(NamedTuple):
     nemesis: Nemesis
     report: TransactionReport
     operations: History
+    ranges: RangeReader
 
     @property
     def trace(self) -> str:
@@ -87,6 +89,7 @@ def run(
         setattr(faults, name, rate)
     operators, nemesis = CoordinatorOperators(cluster, _MOVED), Nemesis(cluster)
     clients: list[TransactionClient] = []
+    ranges = RangeReader(cluster)
     try:
         with unforeseen_errors(cluster.world):
             assert cluster.world.run(cluster.has_begun, _BEGINNING_SECONDS), "the topic is not made"
@@ -94,7 +97,10 @@ def run(
             clients += [Processor(cluster, f"x{number}", history) for number in range(2)]
             faults.is_on = True
             nemesis.begin()
-            run_until(cluster.world, cluster.world.now + seconds)
+            if cluster.scenario.ranges:
+                ranges.read_until(cluster.world.now + seconds)
+            else:
+                run_until(cluster.world, cluster.world.now + seconds)
             nemesis.is_on = operators.is_on = False
             for client in clients:
                 client.is_on = False
@@ -103,15 +109,16 @@ def run(
             _decide(cluster, clients)
             cluster.history.at_the_end()
             report = _check(cluster, clients, history)
+            ranges.check(history)
     except BaseException as error:
         error.add_note("\n".join(cluster.world.last))
         raise
     finally:
-        for one in (*clients, operators):
-            one.loop.kill()
+        for loop in (*(one.loop for one in clients), operators.loop, ranges.loop):
+            loop.kill()
         nemesis.end()
         cluster.end()
-    return Run(cluster, operators, nemesis, report, history)
+    return Run(cluster, operators, nemesis, report, history, ranges)
 
 
 def _decide(cluster: Cluster, clients: list[TransactionClient]) -> None:

@@ -16,9 +16,10 @@ from tests.simulation.cluster.run import run_until, unforeseen_errors
 from tests.simulation.cluster.scenario import Scenario
 from tests.simulation.transactions.bugs import BUGS, Bug
 from tests.simulation.transactions.clients import Appender
-from tests.simulation.transactions.run import run
+from tests.simulation.transactions.run import draw, run
 
 _SEEDS = 20
+_RANGE_SEEDS = 6
 _SECONDS = 8
 _TRIES = 80
 """A bug must be found within this many seeds."""
@@ -40,6 +41,18 @@ def test_transactions_are_whole_or_absent() -> None:
         faults.update(one.operators.done)
     assert min(counted["committed"], counted["aborted"], counted["processed"]) > 30, counted
     assert len(faults) >= 8, faults
+
+
+def test_ranges_have_all_committed_records() -> None:
+    """`python -m tests.simulation.transactions SEED seconds=6 ranges` runs one of them again."""
+    counted: Counter[str] = Counter()
+    for seed in range(_RANGE_SEEDS):
+        case()
+        try:
+            counted += run(seed, scenario=draw(seed)._replace(ranges=True), seconds=6).ranges.counted
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert counted["read"] > 5 * _RANGE_SEEDS, counted
 
 
 def test_a_seed_does_the_same_again() -> None:
