@@ -7,6 +7,7 @@ longest step is measured too, and printed.
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 import threading
 import time
@@ -174,3 +175,35 @@ def test_offsets_of_partitions_that_are_named_twice_are_refused_also_among_many(
         answer = wire.ask(ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=topics)
         codes = {one.partition_index: one.error_code for one in answer.topics[0].partitions}
         assert codes == dict.fromkeys(range(2 * offload.SLICE), 3) | {0: 42}
+
+
+class Counted(Message):
+    """A message that counts those that are gone."""
+
+    gone = 0
+
+    def __del__(self) -> None:
+        Counted.gone += 1
+
+
+def test_messages_are_freed_one_by_one() -> None:
+    Counted.gone = 0
+    names = ["a", "b"]
+    topics = [Counted(names=names, partitions=tuple(Counted(number=number) for number in range(3))) for _ in "ab"]
+    request = Counted(topics=topics)
+    answer = {"results": [{"one": Counted()}, {"one": Counted()}], "empty": (), "throttle": 0}
+    garbage = [request, answer]
+    del request, answer, topics
+    offload.drop(garbage)
+    assert not garbage
+    assert Counted.gone == 11
+    assert names == ["a", "b"]
+
+
+def test_objects_of_a_large_request_are_old_when_collections_resume() -> None:
+    """A collection of young objects would pass over all of them, in the event loop."""
+    with offload.no_collections:
+        made = [[number] for number in range(20_000)]
+    old = set(map(id, gc.get_objects(generation=2)))
+    assert gc.isenabled()
+    assert all(id(one) in old for one in made)

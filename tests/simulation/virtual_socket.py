@@ -13,8 +13,8 @@ from typing import cast
 
 from seglog.client.bootstrap import Dial, HostPort
 from seglog.core.errors import BrokerUnavailableError
-from seglog.testing.virtual_loop import VirtualLoop, World
-from seglog.testing.virtual_net import Network
+from tests.kit.virtual_loop import VirtualLoop, World
+from tests.kit.virtual_net import Network
 
 
 class WorldClock:

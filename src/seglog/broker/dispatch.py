@@ -131,24 +131,28 @@ class Dispatch:
             with no_collections:
                 request = await self._offload.run(lambda: read_request(key, version, frame, body))
                 if key in SLICED:
-                    answer = await answer_in_slices(self._handlers[key], request, context)
-                    return await self._offload.run(lambda: _written(header, answer))
-                found = self._handlers[key](request, context)
+                    found: Answer | Awaitable[Answer] = await answer_in_slices(self._handlers[key], request, context)
+                else:
+                    found = self._handlers[key](request, context)
                 if isinstance(found, Awaitable) and key == _METADATA:
                     found = await found
+                garbage: list[Any] = [request]
+                del request
                 if not isinstance(found, Awaitable):
-                    written = found
-                    return await self._offload.run(lambda: _written(header, written))
-        awaited = await found
-        return await self._offload.run(lambda: _written(header, awaited))
+                    garbage.append(found)
+                    del found
+                    return await self._offload.run(lambda: _written_and_dropped(header, garbage))
+        garbage.append(await found)
+        del found
+        return await self._offload.run(lambda: _written_and_dropped(header, garbage))
 
     async def _written_later(self, header: RequestHeader, answer: Awaitable[Answer]) -> Reply:
         awaited = await answer
         if header.key != _METADATA:
             return _written(header, awaited)
-        written = await self._offload.run(lambda: _written(header, awaited))  # perhaps tens of thousands of partitions
-        await self._offload.run(lambda: drop(awaited["topics"]))
-        return written
+        garbage = [awaited]  # perhaps tens of thousands of partitions
+        del awaited
+        return await self._offload.run(lambda: _written_and_dropped(header, garbage))
 
 
 def _unforeseen(header: RequestHeader) -> InvalidRequestError:
@@ -174,6 +178,13 @@ def _unsupported(header: RequestHeader) -> bytes:
             f"version {header.version} of {name_of(header.key)} is not served, only {api.served} to {api.high}"
         )
     return _framed_body(header._replace(version=0), unknown_version())
+
+
+def _written_and_dropped(header: RequestHeader, garbage: list[Any]) -> bytes:
+    """The response that is last in ``garbage``, which is freed."""
+    written = _written(header, garbage[-1])
+    drop(garbage)
+    return written
 
 
 def _written(header: RequestHeader, answer: Answer) -> bytes:

@@ -12,6 +12,7 @@ import gc
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 from seglog.core.ground import Workers
@@ -22,6 +23,7 @@ LARGE_FRAME: Final = 4 << 10
 SLICE: Final = 500
 """Topics or partitions of a request that are handled in one step of the loop."""
 _TURN_SECONDS: Final = 0.0005
+_CONTAINERS: Final = (SimpleNamespace, dict, list, tuple)
 
 
 class Offload:
@@ -75,7 +77,16 @@ def _stop_collections() -> Callable[[], object]:
     """The objects of a large request are not garbage, and each pass over them takes a tenth of a second."""
     was_enabled = gc.isenabled()
     gc.disable()
-    return gc.enable if was_enabled else lambda: None
+    return _resume_collections if was_enabled else lambda: None
+
+
+def _resume_collections() -> None:
+    """The next collection of young objects would pass over all those that were made meanwhile. Two calls make them old
+    at once, unless the process has frozen others, which would thaw."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()
+    gc.enable()
 
 
 _short_turns: Final = _Pause(_shorten_turns)
@@ -83,10 +94,16 @@ no_collections: Final = _Pause(_stop_collections)
 """``with no_collections`` around work on the objects of a large request."""
 
 
-def drop(items: list[Any]) -> None:
-    """Free many objects, in `Offload.run`: freeing all at once would hold up the loop."""
-    while items:
-        del items[-SLICE:]
+def drop(garbage: list[Any]) -> None:
+    """Free messages and answers, of which ``garbage`` has the last references, one object after the other. In
+    `Offload.run`: freed at once, they would hold up the loop."""
+    while garbage:
+        one = garbage.pop()
+        if isinstance(one, SimpleNamespace | dict):
+            values = list(one.values() if isinstance(one, dict) else one.__dict__.values())
+            garbage += [value for value in values if isinstance(value, _CONTAINERS)]
+        elif isinstance(one, list | tuple) and one and isinstance(one[0], _CONTAINERS):
+            garbage += one
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:

@@ -19,9 +19,9 @@ from seglog.client.range_fetcher import FetchTarget, RangeFetcher
 from seglog.core.errors import RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.records.batch import entries, last_offset_of
-from seglog.testing.virtual_broker import PORT
-from seglog.testing.virtual_loop import VirtualLoop
 from tests.cluster_run.history import History, Read
+from tests.kit.virtual_broker import PORT
+from tests.kit.virtual_loop import VirtualLoop
 from tests.simulation.cluster.contents import TOPIC
 from tests.simulation.cluster.run import run_until
 from tests.simulation.transactions.clients import committed_records

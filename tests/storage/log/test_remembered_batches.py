@@ -18,8 +18,8 @@ from seglog.storage.log.log import AppendResult, Log
 from seglog.storage.log.producer_entry import BATCHES_KEPT
 from seglog.storage.log.producers import Origin
 from seglog.storage.log.recovery import LogCheckpoint
-from seglog.testing import MemoryFs
 from tests.cases import case
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.disk import CLEAN, PATH, load, name, new_disk
 from tests.storage.log.appends import with_header
 from tests.storage.log.recovering import NOW_MS

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from seglog.broker.offload import in_turns
 from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics.topics import Topic, Topics
@@ -243,10 +244,10 @@ class GroupOffsetApis:
         places: list[tuple[str, int]] = []
         answers: list[dict[str, Any]] = []
         topics = []
-        for wanted in request.topics:
+        async for wanted in in_turns(request.topics):
             topic = self._topics.find(wanted.name)
             partitions = []
-            for partition in wanted.partitions:
+            async for partition in in_turns(wanted.partitions):
                 answer = {
                     "partition_index": partition.partition_index,
                     "error_code": _why_not(topic, partition, context),
@@ -260,7 +261,7 @@ class GroupOffsetApis:
             codes = await self._coordinator.delete_offsets(request.group_id, places)
         except CoordinatorError as error:
             return {"error_code": int(error.code)}
-        for answer, code in zip(answers, codes, strict=True):
+        async for answer, code in in_turns(zip(answers, codes, strict=True)):
             answer["error_code"] = int(code)
         return {"topics": topics}
 

@@ -187,8 +187,9 @@ class OffsetApis:
             ]
         }
 
-    async def _delete_before(self, topic: str, wanted: Message) -> tuple[Replica, int] | _Failure:
-        """The partition and its new log start offset."""
+    async def _delete_before(self, topic: str, wanted: Message) -> tuple[Replica, int] | ErrorCode:
+        """The partition and its new log start offset, or the code of the error: a request may have 80,000 errors, and
+        the loop would free them all at once."""
         try:
             if topic in INTERNAL_TOPICS:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -199,16 +200,15 @@ class OffsetApis:
             directory = self._topics.directory_of(partition)
             return partition, await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
         except FAILURES as error:
-            return error
+            return code_of(error)
 
-    async def _deleted(self, number: int, begun: tuple[Replica, int] | _Failure, deadline: float) -> dict[str, Any]:
+    async def _deleted(self, number: int, begun: tuple[Replica, int] | ErrorCode, deadline: float) -> dict[str, Any]:
+        if isinstance(begun, ErrorCode):
+            return {"partition_index": number, "low_watermark": -1, "error_code": int(begun)}
         try:
-            if isinstance(begun, FAILURES):
-                raise begun
             low_watermark = await self._low_watermark(*begun, deadline)
         except FAILURES as error:
-            code = int(code_of(error))
-            return {"partition_index": number, "low_watermark": -1, "error_code": code}
+            return {"partition_index": number, "low_watermark": -1, "error_code": int(code_of(error))}
         code = ErrorCode.NONE if low_watermark >= begun[1] else ErrorCode.REQUEST_TIMED_OUT
         return {"partition_index": number, "low_watermark": low_watermark, "error_code": code}
 

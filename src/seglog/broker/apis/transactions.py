@@ -3,8 +3,9 @@ that this broker leads (KIP-98, 447, 664, 890)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from seglog.broker.apis.marker_permission import MarkerPermission
 from seglog.broker.apis.producers import ProducerIds
@@ -41,6 +42,16 @@ _SAYS_FENCED_FROM: Final = {
 }
 """From which version a client knows PRODUCER_FENCED; before, it gets INVALID_PRODUCER_EPOCH (KIP-588)."""
 _LABELS: Final = {state.label: state for state in TransactionState}
+
+
+class _Codes(NamedTuple):
+    """The codes of many partitions: ``usual``, but for the ``others``."""
+
+    usual: ErrorCode
+    others: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
+
+    def of(self, topic: str, number: int) -> int:
+        return int(self.others.get(TopicPartition(topic, number), self.usual) if self.others else self.usual)
 
 
 class TransactionApis:
@@ -96,23 +107,18 @@ class TransactionApis:
         return {"results_by_transaction": [await self._add(one, context) for one in request.transactions]}
 
     async def _add(self, asked: Message, context: RequestContext) -> dict[str, Any]:
-        named = ((topic.name, number) for topic in asked.topics for number in topic.partitions)
-        partitions = [TopicPartition(*one) async for one in in_turns(named)]
         version = _IMPLICIT if context.version >= _ADD_OF_VERSION_2 else 0
         try:
-            codes = await self._add_all(asked, partitions, version, may_be_internal=version == _IMPLICIT)
+            codes = await self._add_all(asked, version, may_be_internal=version == _IMPLICIT)
         except CoordinatorError as error:
-            codes = dict.fromkeys(partitions, _code(error, context))
+            codes = _Codes(_code(error, context))
         return {
             "transactional_id": asked.transactional_id,
             "topic_results": [
                 {
                     "name": topic.name,
                     "results_by_partition": [
-                        {
-                            "partition_index": number,
-                            "partition_error_code": int(codes[TopicPartition(topic.name, number)]),
-                        }
+                        {"partition_index": number, "partition_error_code": codes.of(topic.name, number)}
                         async for number in in_turns(topic.partitions)
                     ],
                 }
@@ -120,27 +126,30 @@ class TransactionApis:
             ],
         }
 
-    async def _add_all(
-        self, asked: Message, partitions: Sequence[TopicPartition], version: int, *, may_be_internal: bool
-    ) -> dict[TopicPartition, ErrorCode]:
+    async def _add_all(self, asked: Message, version: int, *, may_be_internal: bool) -> _Codes:
         """All of them, or none: then those that can be added are OPERATION_NOT_ATTEMPTED."""
         if not asked.transactional_id:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        refused = {}
-        async for one in in_turns(partitions):
+        there: dict[TopicPartition, None] = {}
+        refused: dict[TopicPartition, ErrorCode] = {}
+        named = (TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions)
+        async for one in in_turns(named):
             if one.topic in INTERNAL_TOPICS and not may_be_internal:
                 refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not self._topics.has(*one):
                 refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                there[one] = None
         if refused:
-            return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+            return _Codes(ErrorCode.OPERATION_NOT_ATTEMPTED, refused)
+        partitions = tuple(there)
         if asked.verify_only:
-            there = self._coordinator.verify_partitions(asked.transactional_id, _producer(asked), partitions)
-            return dict(verified(partitions, there))
+            added = self._coordinator.verify_partitions(asked.transactional_id, _producer(asked), partitions)
+            return _Codes(ErrorCode.NONE, dict(verified(partitions, added)))
         if version != _IMPLICIT:
             await self._coordinator.until_completed(asked.transactional_id)
         await self._coordinator.add_partitions(asked.transactional_id, _producer(asked), partitions, version)
-        return dict.fromkeys(partitions, ErrorCode.NONE)
+        return _Codes(ErrorCode.NONE)
 
     async def add_offsets(self, request: Message, context: RequestContext) -> Answer:
         """The partition that the group's offsets are in becomes a part of the transaction."""
