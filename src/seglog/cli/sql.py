@@ -173,7 +173,7 @@ class _Views:
 
     def _create_table(self, database: Any, name: str) -> None:
         require("pyiceberg.catalog.sql", "table", purpose="a warehouse")
-        from seglog.table.log_table import LogTable
+        from seglog.table.iceberg.log_table import LogTable
 
         with LogTable.open(os.path.join(self._paths[0], name)) as table:
             if not table.path.is_local:

@@ -18,8 +18,8 @@ from seglog.core.fs import Fs, OsFs
 from seglog.core.suggestions import did_you_mean
 from seglog.sources.arrow_scan import Scan
 from seglog.sources.directories.partitions import find_partitions
-from seglog.sources.options.option import KAFKA
 from seglog.sources.options.read_options import OPTIONS, Assign, ReadOptions, parse_options
+from seglog.sources.options.rules import KAFKA
 from seglog.sources.planning import INTERNAL_TOPICS
 from seglog.sources.scan_columns import ScanColumns
 from seglog.sources.scan_logs import Bounds, LogFiles, QueriedLogs, ScannedLogs, SeveralLogs
