@@ -149,21 +149,32 @@ class Wire:
     def send_raw(self, frame: bytes) -> None:
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
 
+    def send_bytes(self, data: bytes) -> None:
+        """As they are, without a size."""
+        self._socket.sendall(data)
+
+    def is_ended(self) -> bool:
+        """Wait for the broker: whether it ends the connection without a further byte."""
+        try:
+            return self._socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
     def wait(self) -> None:
         """Until all of the next answer is there; it is not taken yet."""
         (size,) = struct.unpack(">i", self._socket.recv(4, socket.MSG_PEEK | socket.MSG_WAITALL))
-        self._seen = self._receive(4 + size)
+        self._seen = self.receive(4 + size)
 
     def answer(self, key: ApiKey, version: int | None = None) -> Message:
         api = APIS[key]
         version = api.high if version is None else version
-        (size,) = struct.unpack(">i", self._receive(4))
-        data = self._receive(size)
+        (size,) = struct.unpack(">i", self.receive(4))
+        data = self.receive(size)
         start = 5 if key != ApiKey.API_VERSIONS and version >= api.flexible else 4
         message = response_class(key, version)
         return read_message(message, message, data, start)
 
-    def _receive(self, size: int) -> bytes:
+    def receive(self, size: int) -> bytes:
         data, self._seen = self._seen[:size], self._seen[size:]
         while len(data) < size:
             piece = self._socket.recv(size - len(data))

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, Self
 from uuid import UUID
 
+from seglog.broker.apis.config_rules import check_threads
 from seglog.broker.apis.configs import ConfigApis
 from seglog.broker.apis.elections import ElectionApis
 from seglog.broker.apis.group_configs import GroupConfigs
@@ -97,6 +98,7 @@ class Desk:
                 self.changes,
                 self.configuration,
                 self.took_effect.append,
+                lambda before, after: check_threads(before.directory, after.directory),
                 self.identity,
                 GroupConfigs(self.store, self.view, self.configuration),
                 dict,

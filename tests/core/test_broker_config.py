@@ -17,14 +17,16 @@ from tests.core.kafka_keys import keys
 KAFKA = keys(
     """
 advertised.listeners | LIST | null | none
-auto.leader.rebalance.enable | BOOLEAN | true | null
 auto.create.topics.enable | BOOLEAN | true | null
+auto.leader.rebalance.enable | BOOLEAN | true | null
 broker.id | INT | -1 | null
 broker.rack | STRING | null | null
 broker.session.timeout.ms | INT | 9000 | null
+connection.failed.authentication.delay.ms | INT | 100 | [0,...]
 connections.max.idle.ms | LONG | 600000 | null
-controller.listener.names | LIST | REQUIRED | none
+connections.max.reauth.ms | LONG | 0 | null
 controlled.shutdown.enable | BOOLEAN | true | null
+controller.listener.names | LIST | REQUIRED | none
 default.replication.factor | INT | 1 | null
 delete.topic.enable | BOOLEAN | true | null
 fetch.max.bytes | INT | 57671680 | [1024,...]
@@ -73,7 +75,27 @@ replica.fetch.wait.max.ms | INT | 500 | null
 replica.lag.time.max.ms | LONG | 30000 | null
 replica.selector.class | STRING | null | null
 replica.socket.timeout.ms | INT | 30000 | null
+sasl.enabled.mechanisms | LIST | [GSSAPI] | null
+sasl.mechanism.inter.broker.protocol | STRING | GSSAPI | null
+sasl.server.max.receive.size | INT | 524288 | null
+security.inter.broker.protocol | STRING | PLAINTEXT | [PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL]
 socket.request.max.bytes | INT | 104857600 | [1,...]
+ssl.cipher.suites | LIST | [] | null
+ssl.client.auth | STRING | none | [required, requested, none]
+ssl.enabled.protocols | LIST | [TLSv1.2, TLSv1.3] | null
+ssl.endpoint.identification.algorithm | STRING | https | null
+ssl.key.password | PASSWORD | null | null
+ssl.keystore.certificate.chain | PASSWORD | null | null
+ssl.keystore.key | PASSWORD | null | null
+ssl.keystore.location | STRING | null | null
+ssl.keystore.password | PASSWORD | null | null
+ssl.keystore.type | STRING | JKS | null
+ssl.principal.mapping.rules | STRING | DEFAULT | null
+ssl.protocol | STRING | TLSv1.3 | null
+ssl.truststore.certificates | PASSWORD | null | null
+ssl.truststore.location | STRING | null | null
+ssl.truststore.password | PASSWORD | null | null
+ssl.truststore.type | STRING | JKS | null
 transaction.abort.timed.out.transaction.cleanup.interval.ms | INT | 10000 | [1,...]
 transaction.max.timeout.ms | INT | 900000 | [1,...]
 transaction.partition.verification.enable | BOOLEAN | true | null
@@ -100,7 +122,8 @@ OURS = {
     "metrics.listener": ("string", ""),  # of our own
     "node.id": ("int", "-1"),
     "offsets.topic.replication.factor": ("int", "1"),  # there is one broker
-    "seglog.max.groups": ("int", "100000"),  # of our own, as the next two
+    "seglog.insecure.listeners": ("boolean", "false"),  # of our own, as the next three
+    "seglog.max.groups": ("int", "100000"),
     "seglog.max.producers": ("int", "100000"),
     "seglog.max.transactional.ids": ("int", "100000"),
     "transaction.state.log.min.isr": ("int", "1"),
@@ -183,11 +206,9 @@ def test_a_file_copied_from_a_broker_passes() -> None:
     assert note.startswith("Kafka keys without effect here: controller.quorum.bootstrap.servers, ")
 
 
-def test_listener_without_protocol_and_unserved_protocol_get_different_errors() -> None:
+def test_listener_without_protocol_is_refused() -> None:
     with pytest.raises(InvalidConfigError, match="IN has no protocol of Kafka's"):
         BrokerConfig.from_mapping({"listeners": "IN://:1"})
-    with pytest.raises(InvalidConfigError, match="SSL is not served yet"):
-        BrokerConfig.from_mapping({"listeners": "SSL://:1"})
 
 
 @pytest.mark.parametrize(
@@ -198,9 +219,15 @@ def test_listener_without_protocol_and_unserved_protocol_get_different_errors() 
         {"listeners": "PLAINTEXT://a:70000"},
         {"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"},
         {"listeners": "CLIENTS://:1"},
-        {"listeners": "CLIENTS://:1", "listener.security.protocol.map": "CLIENTS:SASL_SSL"},
+        {"listeners": "CLIENTS://:1", "listener.security.protocol.map": "CLIENTS:TLS"},
+        {"security.inter.broker.protocol": "SSL"},
+        {"listeners": "SSL://:1", "inter.broker.listener.name": "SSL", "security.inter.broker.protocol": "SSL"},
+        {"listener.name.ssl.sasl.jaas.config": "…"},
+        {"listener.name.ssl.ssl.client.auth": "maybe"},
+        {"listener.name.ssl.plain.sasl.server.callback.handler.class": "example.Handler"},
+        {"ssl.engine.factory.class": "example.Factory"},
         {"listener.security.protocol.map": "CLIENTS"},
-        {"sasl.enabled.mechanisms": "PLAIN"},
+        {"super.users": "User:ann"},
         {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"},
         {"group.consumer.session.timeout.ms": "10000"},
         {"group.consumer.max.heartbeat.interval.ms": "4999"},
@@ -245,8 +272,9 @@ def test_keys_without_effect_are_accepted_with_values_of_their_type() -> None:
         "sasl.kerberos.ticket.renew.jitter": "0.05",
         "num.io.threads": "8",
         "share.coordinator.threads": "1",
-        "ssl.client.auth": "none",  # the default
-        "sasl.enabled.mechanisms": "GSSAPI",
+        "principal.builder.class": (  # the default
+            "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+        ),
         "zookeeper.connect": "zk:2181",  # of older versions
     }
     config = BrokerConfig.from_mapping(given)
@@ -273,5 +301,5 @@ def test_a_key_that_could_not_do_what_it_says_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfigError, match=name.replace(".", r"\.")):
         BrokerConfig.from_mapping({name: "true"})
     known = kafka_only_keys().get(name)
-    default = "" if known is None else known.default
+    default = "" if known is None or known.default is None else known.default
     assert BrokerConfig.from_mapping({name: default}).given == {}

@@ -42,6 +42,7 @@ class Authority:
         extensions.write_text(f"subjectAltName={','.join(alternatives)}\n" if alternatives else "")
         signed = ("-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-extfile", extensions)
         _openssl("x509", "-req", "-in", request, "-out", chain, "-days", str(days), *signed)
+        store.touch(0o600)
         store.write_text(key.read_text() + chain.read_text())
         return Identity(key, chain, store)
 

@@ -25,6 +25,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "3",
     "replica.lag.time.max.ms": "2000",
+    "seglog.insecure.listeners": "true",  # in network namespaces, brokers are machines to each other
 }
 """Default settings of test clusters: intervals are short, so that each passes many times in a run."""
 

@@ -24,7 +24,7 @@ from seglog.core.fs import Fs
 from seglog.core.worker import Worker
 from seglog.net.connection import ClientConnection, FrameHandler
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Listener
+from seglog.net.listener import Listener, ListenerSecurity
 from seglog.storage.formats.life_file import BOOT_ID
 from tests.kit.crash_fs import Call, CrashFs
 from tests.kit.memory_fs import MemoryFs
@@ -77,6 +77,7 @@ class Machine:
         self._thread_seconds = thread_seconds
         self.settings = {
             "listeners": f"PLAINTEXT://{host}:{PORT}",
+            "seglog.insecure.listeners": "true",
             "log.dirs": DIRECTORY,
             "num.recovery.threads.per.data.dir": "1",
             **({} if server is None else {"cluster.store": ADDRESS}),
@@ -249,7 +250,16 @@ class Machine:
         assert self.loop is not None
         return VirtualWorker(clock, on_disk_error, self.loop, self._thread_seconds)
 
-    def _make_listener(self, address: Address, handler: FrameHandler, shared: ConnectionQuotas) -> Listener:
+    def _make_listener(
+        self,
+        address: Address,
+        handler: FrameHandler,
+        shared: ConnectionQuotas,
+        /,
+        *,
+        security: ListenerSecurity | None = None,
+    ) -> Listener:
+        assert security is None, "connections of the simulator are not encrypted"
         return VirtualListener(self.network, address, handler, shared, self._begins_to_answer, self._answers_no_more)
 
     def _begins_to_answer(self) -> None:

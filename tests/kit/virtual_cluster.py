@@ -33,7 +33,7 @@ from seglog.cluster.store import ANY_VERSION, MISSING, Change
 from seglog.core.addresses import Address
 from seglog.net.connection import ClientConnection, FrameHandler, Reply
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Listener
+from seglog.net.listener import Listener, ListenerSecurity
 from seglog.net.peer_connection import PeerConnection
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.framing import RequestHeader, read_header
@@ -120,9 +120,17 @@ class VirtualBroker(Machine):
         assert self.world.run(task.done, _PATIENCE), f"{self.host} stands still"
         return task.result()
 
-    def _make_listener(self, address: Address, handler: FrameHandler, shared: ConnectionQuotas) -> Listener:
+    def _make_listener(
+        self,
+        address: Address,
+        handler: FrameHandler,
+        shared: ConnectionQuotas,
+        /,
+        *,
+        security: ListenerSecurity | None = None,
+    ) -> Listener:
         self._handle = handler
-        return super()._make_listener(address, self._answer, shared)
+        return super()._make_listener(address, self._answer, shared, security=security)
 
     def _answer(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
         header = read_header(frame)

@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Iterator, Mapping
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 from uuid import UUID
 
+from seglog.broker.apis.config_rules import check_threads
 from seglog.broker.apis.configs import ConfigApis
 from seglog.broker.apis.consumer_groups import ConsumerGroupApis
 from seglog.broker.apis.features import FeatureApis
@@ -44,6 +46,7 @@ from seglog.broker.produce.produce import Produce
 from seglog.broker.produce.segment_adoption import SegmentAdoption
 from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.security.exposure import check_exposure
 from seglog.broker.stray_reports import StrayReports
 from seglog.broker.topics.internal_topics import InternalTopic
 from seglog.broker.topics.topic_changes import TopicChanges
@@ -86,6 +89,8 @@ if TYPE_CHECKING:
     from seglog.broker.fetch.cluster_peers import ClusterPeers
     from seglog.broker.peer_requests import PeerRequests
     from seglog.broker.request_errors import RequestErrors
+    from seglog.broker.security.listener_security import SecuredListener
+    from seglog.broker.security.users import UserCredentials
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
@@ -102,6 +107,8 @@ _RARE: Final = (
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 )
 
 
@@ -137,6 +144,7 @@ class Node:
     ) -> None:
         if not config.data_dirs:
             raise InvalidConfigError("log.dirs is not given: a broker needs a directory for its logs")
+        check_exposure(config)
         self.config = config
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
@@ -146,6 +154,7 @@ class Node:
         self._formats = formats
         self._tasks = BrokerTasks()
         self._descriptors = -1
+        self._secured: Mapping[str, SecuredListener] = {}
 
     @property
     def over(self) -> asyncio.Event:
@@ -204,6 +213,7 @@ class Node:
         self.store, self.directories, node_id, cluster_id = storage
         await self._configure(node_id)
         await self._open_view(node_id)
+        self._secure_peers()
         self.identity = Identity(
             self.view, node_id=node_id, cluster_id=cluster_id, rack=self.configuration.current.broker_rack or None
         )
@@ -243,6 +253,31 @@ class Node:
             self.store, self.config.cluster_store, self.view, node_id, self._write_generation, self._ground.workers
         )
         self._tasks.at_stop(self._note_last_generation)
+
+    def _secure_peers(self) -> None:
+        """Connections to other brokers are secured as the listener that they go to."""
+        config = self.configuration.current
+        if not self.is_alone and config.protocol(config.inter_broker_listener) != "PLAINTEXT":
+            from seglog.broker.security.peer_dial import PeerDial
+
+            self._ground = replace(self._ground, dial=PeerDial(config, self._ground.rng))
+
+    @cached_property
+    def users(self) -> UserCredentials:
+        """Users that authenticate by SCRAM."""
+        from seglog.broker.security.users import UserCredentials
+
+        return UserCredentials(self.store, self.view)
+
+    def _secured_listeners(self) -> Mapping[str, SecuredListener]:
+        config = self.configuration.current
+        if all(config.protocol(address.name) == "PLAINTEXT" for address in config.broker_listeners):
+            return {}
+        from seglog.broker.security.listener_security import secured_listeners
+
+        self._tasks.begin_once("scram-seed", self.users.make_seed())
+        now = asyncio.get_running_loop().time
+        return secured_listeners(config, self.users, self.quotas.refusals, now)
 
     def _leader_epochs(self) -> Iterator[tuple[UUID, int, str, int]]:
         for directory in self.directories.healthy:
@@ -458,7 +493,16 @@ class Node:
 
     # Requests
 
+    def _check_change(self, before: BrokerConfig, after: BrokerConfig) -> None:
+        """`InvalidConfigError` if ``after`` cannot take effect now."""
+        check_threads(before.directory, after.directory)
+        check_exposure(after)
+        for listener in self._secured.values():
+            listener.check(after)
+
     def _took_effect(self, config: BrokerConfig) -> None:
+        for listener in self._secured.values():
+            listener.use(config)
         self.controller.rules_changed()
         self.quotas.limit_connections(
             config.max_connections, config.max_connections_per_ip, config.max_connection_creation_rate
@@ -482,6 +526,7 @@ class Node:
                 changes,
                 self.configuration,
                 self._took_effect,
+                self._check_change,
                 self.identity,
                 self._group_configs,
                 self.replicas.refused_partitions,
@@ -555,10 +600,12 @@ class Node:
                     from seglog.broker.apis.partition_states import PartitionStates
                     from seglog.broker.apis.quorum import QuorumApis
                     from seglog.broker.apis.reassignments import ReassignmentApis
+                    from seglog.broker.apis.scram_credentials import ScramCredentialApis
 
                     states = PartitionStates(self.store, self.view)
                     made.update(ElectionApis(states, self.topics).handlers())
                     made.update(ReassignmentApis(states, self.topics, self.identity).handlers())
+                    made.update(ScramCredentialApis(self.users).handlers())
                     made.update(QuorumApis(self.view, self.identity, self._ground.clock).handlers())
                 return made[key](request, context)
 
@@ -609,12 +656,13 @@ class Node:
             creation_rate=config.max_connection_creation_rate,
             descriptors=_for_connections(self._descriptors),
         )
+        self._secured = secured = self._secured_listeners()
         advertised = {address.name: address for address in config.advertised_listeners}
         for wanted in config.broker_listeners:
             told = advertised.get(wanted.name, wanted)
             # A client may connect as soon as the socket is there, before its port is known here.
             self.identity.advertise(wanted.name, told, wanted.port)
-            listener = self._ground.listener(wanted, dispatch, self.quotas)
+            listener = self._ground.listener(wanted, dispatch, self.quotas, security=secured.get(wanted.name))
             address = await listener.start()
             self._tasks.at_stop(listener.stop)
             self._tasks.begin(f"listener-{address.name}", listener.run())

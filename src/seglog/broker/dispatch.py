@@ -102,7 +102,10 @@ class Dispatch:
             return _unsupported(header)
         if key == _API_VERSIONS:
             return _framed_body(header, api_versions(version, frame, body, self._features(), self._broker))
-        context = _new(RequestContext, (key, version, client_id or "", connection.peer, connection.listener, proof))
+        context = _new(
+            RequestContext,
+            (key, version, client_id or "", connection.peer, connection.listener, proof, connection.principal),
+        )
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)
             if isinstance(answer, bytes):

@@ -14,7 +14,7 @@ from seglog.core.clock import Clock
 from seglog.core.ground import Ground
 from seglog.net.connection import FrameHandler
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Listener
+from seglog.net.listener import Listener, ListenerSecurity
 from seglog.storage.directory.owner_socket import listen_for
 
 
@@ -26,11 +26,25 @@ class OpenStore(Protocol):
     ) -> MetadataStore: ...
 
 
+class MakeListener(Protocol):
+    """As `Listener`."""
+
+    def __call__(
+        self,
+        address: Address,
+        handler: FrameHandler,
+        quotas: ConnectionQuotas,
+        /,
+        *,
+        security: ListenerSecurity | None = None,
+    ) -> Listener: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerGround(Ground):
     """``listener`` makes what accepts connections, ``open_store`` opens the metadata store of a cluster by its
     address, and ``owner_socket`` makes the socket of a log directory, or None."""
 
-    listener: Callable[[Address, FrameHandler, ConnectionQuotas], Listener] = Listener
+    listener: MakeListener = Listener
     open_store: OpenStore = open_store
     owner_socket: Callable[[str], socket.socket | None] = listen_for

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
+from seglog.net.connection import ANONYMOUS
 from seglog.protocol.messages import Message
 
 _log: Final = logging.getLogger("seglog.broker")
@@ -15,7 +16,8 @@ _log: Final = logging.getLogger("seglog.broker")
 
 class RequestContext(NamedTuple):
     """Who sent a request, and how. Authorization and quotas will need no more than this. ``proof`` is what a broker
-    sends (`seglog.protocol.framing.PROOF_TAG`), not yet compared with anything."""
+    sends (`seglog.protocol.framing.PROOF_TAG`), not yet compared with anything. ``principal`` is the client as it
+    authenticated, as ``User:alice``."""
 
     key: int
     version: int
@@ -23,6 +25,7 @@ class RequestContext(NamedTuple):
     client_host: str
     listener: str
     proof: str = ""
+    principal: str = ANONYMOUS
 
 
 Answer = Mapping[str, Any]

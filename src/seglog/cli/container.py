@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 MOUNTED: Final = "/mnt/shared/config/server.properties"
 _DATA: Final = "/var/lib/kafka/data"
+_INSECURE: Final = "seglog.insecure.listeners"
+"""A container has a network of its own, and whoever publishes its ports decides who reaches it. So the default is that
+of Kafka's image; ``KAFKA_SEGLOG_INSECURE_LISTENERS=false`` makes it strict."""
 _HOST: Final = re.compile(r"://(\[[^\]]*\]|[^:,]*):")
 
 
@@ -78,6 +81,7 @@ def main(mounted: str = MOUNTED) -> int:
 
     try:
         keys = container_keys(os.environ, read_properties(mounted) if OsFs().exists(mounted) else {})
+        keys = {_INSECURE: "true", **keys}
         return serve_keys(keys, say_ready, cluster_id=os.environ.get("CLUSTER_ID") or None)
     except (SeglogError, OSError) as error:
         return fail(str(error))

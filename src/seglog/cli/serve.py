@@ -81,6 +81,13 @@ class BrokerOptions(NamedTuple):
             show_default=False,
         ),
     ] = None
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Let other machines connect without authentication, or send passwords without TLS.",
+        ),
+    ] = False
     environment: Annotated[
         bool, typer.Option("--environment", help="Read keys from variables KAFKA_..., as Kafka's image does.")
     ] = False
@@ -103,6 +110,8 @@ class BrokerOptions(NamedTuple):
             mapping["log.dirs"] = self.data_dir
         elif not mapping.get("log.dirs") and not mapping.get("log.dir"):
             mapping["log.dirs"] = default_data_dir(os.environ)
+        if self.insecure:
+            mapping["seglog.insecure.listeners"] = "true"
         own = {"metrics.listener": self.metrics, "cluster.store": self.cluster, "node.id": self.node_id}
         return mapping | {key: str(value) for key, value in own.items() if value is not None}
 

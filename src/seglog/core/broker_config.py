@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from seglog.core.addresses import WILDCARDS, Address, Addresses, parse_host_port
@@ -23,6 +23,7 @@ from seglog.core.settings import (
     ScaledInteger,
     Setting,
     Text,
+    Typed,
     check,
     int32,
     int64,
@@ -34,7 +35,9 @@ from seglog.core.types import MAX_INT32
 
 __all__ = ["BROKER_KEYS", "DYNAMIC_KEYS", "REFUSED", "BrokerConfig", "default_text", "keys_of_environment", "refusal"]
 
-_PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_PASSWORD: Final = Typed("password")
+_STORE_TYPE: Final = Enumeration({name: name for name in ("JKS", "PKCS12", "PEM")}, ignores_case=True)
 _ASSIGNORS: Final = ("uniform", "range")
 _MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 IN_FLIGHT_BYTES: Final = 256 * 1024**2
@@ -45,7 +48,8 @@ RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSe
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """A broker's configuration. ``given`` has the texts of all given keys, ``without_effect`` those of Kafka's keys
-    that mean nothing here; ``notes`` are warnings about these and about unknown keys.
+    that mean nothing here; ``notes`` are warnings about these and about unknown keys. ``listener_keys`` has the keys of
+    ``listener.name.<listener>.`` by listener, in capitals, and by the rest of their names.
 
     >>> config = BrokerConfig.from_mapping({"listeners": "PLAINTEXT://:9092", "log.retention.hours": "1"})
     >>> config.listeners, config.directory.topics.retention_ms
@@ -73,8 +77,14 @@ class BrokerConfig:
         "metadata store of the cluster: sqlite:FILE or zookeeper://HOST:PORT,.../NAME; only seglog has this key",
         default="",
     )
+    connection_failed_authentication_delay_ms: int = setting(
+        int32(0), "ms that a client waits for the answer to a failed authentication", default=100
+    )
     connections_max_idle_ms: int = setting(
         int64(1, also=-1), "ms after which an idle connection is closed", default=600_000
+    )
+    connections_max_reauth_ms: int = setting(
+        int64(0), "ms after which a client must authenticate again; 0: never", default=0
     )
     controlled_shutdown_enable: bool = setting(
         Boolean(), "whether a broker hands over its partitions before it stops", default=True
@@ -142,7 +152,7 @@ class BrokerConfig:
         int32(0, 100), "percent of its preferred partitions that a broker may lack; no limit in Kafka 4", default=10
     )
     listener_security_protocol_map: str = setting(
-        Text(), "listener:protocol pairs; only PLAINTEXT is served", default=_PROTOCOLS
+        Text(), "listener:protocol pairs", default=",".join(f"{name}:{name}" for name in PROTOCOLS)
     )
     listeners: tuple[Address, ...] = setting(
         Addresses(),
@@ -205,6 +215,26 @@ class BrokerConfig:
     replica_socket_timeout_ms: int = setting(
         int32(1), "ms that a follower waits for a response beyond replica.fetch.wait.max.ms", default=30_000
     )
+    sasl_enabled_mechanisms: str = setting(
+        Typed("list"), "mechanisms of SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", default="GSSAPI"
+    )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        Text(), "mechanism by which brokers authenticate to each other", default="GSSAPI"
+    )
+    sasl_server_max_receive_size: int = setting(
+        int32(1), "bytes of the largest request before authentication", default=512 * 1024
+    )
+    security_inter_broker_protocol: str = setting(
+        Enumeration({name: name for name in PROTOCOLS}),
+        "protocol, and name, of the listener for other brokers",
+        default="PLAINTEXT",
+    )
+    seglog_insecure_listeners: bool = setting(
+        Boolean(),
+        "whether listeners beyond loopback may do without authentication, and PLAIN without TLS; only seglog has this "
+        "key",
+        default=False,
+    )
     seglog_max_groups: int = setting(
         int32(1), "most groups that this broker coordinates; unlimited in Kafka", default=100_000
     )
@@ -215,6 +245,49 @@ class BrokerConfig:
         int32(1), "most transactional ids that this broker coordinates; unlimited in Kafka", default=100_000
     )
     socket_request_max_bytes: int = setting(int32(1), "bytes of the largest request", default=100 * 1024**2)
+    ssl_cipher_suites: str = setting(Typed("list"), "cipher suites of TLS; OpenSSL's defaults if empty", default="")
+    ssl_client_auth: str = setting(
+        Enumeration({name: name for name in ("required", "requested", "none")}, ignores_case=True),
+        "whether clients must show a certificate",
+        default="none",
+    )
+    ssl_enabled_protocols: str = setting(Typed("list"), "versions of TLS", default="TLSv1.2,TLSv1.3")
+    ssl_endpoint_identification_algorithm: str = setting(
+        Text(), "https: the certificates of other brokers must be for their host names", default="https"
+    )
+    ssl_key_password: str = setting(_PASSWORD, "password of the private key", default="", is_secret=True)
+    ssl_keystore_certificate_chain: str = setting(
+        _PASSWORD, "certificate chain of this broker as PEM, with ssl.keystore.key", default="", is_secret=True
+    )
+    ssl_keystore_key: str = setting(_PASSWORD, "private key of this broker as PEM", default="", is_secret=True)
+    ssl_keystore_location: str = setting(
+        Text(), "file with the private key and certificate chain of this broker: PEM or PKCS #12", default=""
+    )
+    ssl_keystore_password: str = setting(_PASSWORD, "password of a PKCS #12 file", default="", is_secret=True)
+    ssl_keystore_type: str = setting(
+        _STORE_TYPE, "type of ssl.keystore.location; the file itself tells PEM and PKCS #12 apart", default="JKS"
+    )
+    ssl_principal_mapping_rules: str = setting(
+        Text(), "rules from the name in a client's certificate to its principal", default="DEFAULT"
+    )
+    ssl_protocol: str = setting(
+        Enumeration({name: name for name in ("TLSv1.3", "TLSv1.2", "TLS")}),
+        "newest version of TLS",
+        default="TLSv1.3",
+    )
+    ssl_truststore_certificates: str = setting(
+        _PASSWORD,
+        "certificates of the CAs that sign clients' and brokers' certificates, as PEM",
+        default="",
+        is_secret=True,
+    )
+    ssl_truststore_location: str = setting(
+        Text(), "file with the certificates of these CAs: PEM or PKCS #12", default=""
+    )
+    ssl_truststore_password: str = setting(_PASSWORD, "password of a PKCS #12 file", default="", is_secret=True)
+    ssl_truststore_type: str = setting(
+        _STORE_TYPE, "type of ssl.truststore.location; the file itself tells PEM and PKCS #12 apart", default="JKS"
+    )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         int32(1), "ms between two checks for transactions that have timed out", default=10_000
     )
@@ -239,6 +312,7 @@ class BrokerConfig:
         int32(1), "ms after which an unused transactional id is forgotten", default=604_800_000
     )
     directory: LogDirConfig = field(default_factory=LogDirConfig)
+    listener_keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
     without_effect: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -261,16 +335,12 @@ class BrokerConfig:
                 raise InvalidConfigError(
                     f"metrics.listener={self.metrics_listener!r} is not allowed: {error}"
                 ) from error
-        protocols = dict(pair.strip().upper().split(":", 1) for pair in self._protocol_pairs())
         for listener in self.broker_listeners:
-            protocol = protocols.get(listener.name, listener.name)
-            if f"{protocol}:{protocol}" not in _PROTOCOLS.split(","):
+            if self.protocol(listener.name) not in PROTOCOLS:
                 raise InvalidConfigError(
                     f"listeners={listener} is not allowed: {listener.name} has no protocol of Kafka's in "
                     "listener.security.protocol.map"
                 )
-            if protocol != "PLAINTEXT":
-                raise InvalidConfigError(f"listeners={listener} is not allowed: {protocol} is not served yet")
         if not self.broker_listeners:
             raise InvalidConfigError("listeners: clients could use none of them")
         known = {listener.name for listener in self.listeners}
@@ -282,9 +352,14 @@ class BrokerConfig:
                     f"advertised.listeners={listener} is not allowed: clients cannot connect to all interfaces; name "
                     "a host or an address of this machine"
                 )
-        name = self.inter_broker_listener_name.upper()
-        if name and name not in {listener.name for listener in self.broker_listeners}:
-            raise InvalidConfigError(f"inter.broker.listener.name={name} is not allowed: listeners has no such name")
+        if self.inter_broker_listener_name and "security.inter.broker.protocol" in self.given:
+            raise InvalidConfigError(
+                "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
+            )
+        name = self.inter_broker_listener
+        if name not in {listener.name for listener in self.broker_listeners}:
+            key = "inter.broker.listener.name" if self.inter_broker_listener_name else "security.inter.broker.protocol"
+            raise InvalidConfigError(f"{key}={name} is not allowed: listeners has no such name")
 
     def _check_consumer_groups(self) -> None:
         """Values that conflict (``GroupCoordinatorConfig``)."""
@@ -326,6 +401,11 @@ class BrokerConfig:
             )
         return pairs
 
+    def protocol(self, listener: str) -> str:
+        """The protocol of a listener (`PROTOCOLS`), or its own name if the map does not have it."""
+        protocols = dict(pair.strip().upper().split(":", 1) for pair in self._protocol_pairs())
+        return protocols.get(listener, listener)
+
     @property
     def broker_listeners(self) -> list[Address]:
         """The listeners, without those of a controller."""
@@ -339,8 +419,13 @@ class BrokerConfig:
 
     @property
     def inter_broker_listener(self) -> str:
-        """The listener for other brokers: the named one, or the first."""
-        return self.inter_broker_listener_name.upper() or self.broker_listeners[0].name
+        """The listener for other brokers: the named one, the one of ``security.inter.broker.protocol``, or the
+        first."""
+        if self.inter_broker_listener_name:
+            return self.inter_broker_listener_name.upper()
+        if "security.inter.broker.protocol" in self.given:
+            return self.security_inter_broker_protocol
+        return self.broker_listeners[0].name
 
     @property
     def data_dirs(self) -> tuple[str, ...]:
@@ -368,7 +453,13 @@ class BrokerConfig:
         directory: dict[str, object] = {}
         notes = []
         passed_over = []
+        of_listeners: dict[str, dict[str, str]] = {}
         for name, value in mapping.items():
+            found = listener_key(name)
+            if found is not None:
+                listener, key, rule = found
+                given[name] = of_listeners.setdefault(listener, {})[key] = rule.rule.format(rule.parse(value))
+                continue
             row = BROKER_KEYS.get(name)
             if row is None:
                 known = kafka_only_keys().get(name)
@@ -391,11 +482,67 @@ class BrokerConfig:
             notes.append(f"Kafka keys without effect here: {', '.join(sorted(passed_over))}")
         return cls(
             directory=LogDirConfig.from_mapping(directory),
+            listener_keys=of_listeners,
             given=given,
             without_effect=without_effect,
             notes=tuple(notes),
             **own,
         )
+
+
+_LISTENER_KEY: Final = re.compile(r"listener\.name\.([a-z0-9_-]+)\.(.+)")
+SECURITY_KEYS: Final = frozenset(
+    {
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "sasl.server.max.receive.size",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.principal.mapping.rules",
+        "ssl.protocol",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+"""Keys of the broker that a listener may have of its own, as ``listener.name.<listener>.<key>``."""
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""The mechanisms of SASL that the broker has."""
+JAAS: Final = "sasl.jaas.config"
+_REAUTH: Final = "connections.max.reauth.ms"
+_JAAS_ROW: Final = Setting(JAAS, _PASSWORD, "", "the login module of a mechanism", "", is_secret=True)
+_MECHANISM_KEYS: Final = frozenset(f"{mechanism.lower()}.{key}" for mechanism in MECHANISMS for key in (JAAS, _REAUTH))
+"""``listener.name.<listener>.<mechanism>.<key>``."""
+
+
+def listener_key(name: str) -> tuple[str, str, Setting] | None:
+    """The listener, the key and its row, if ``name`` is a listener's own key that has an effect
+    (``listener.name.<listener>.<key>``). `InvalidConfigError` if the listener would rely on something that seglog
+    lacks."""
+    match = _LISTENER_KEY.fullmatch(name)
+    if match is None:
+        return None
+    listener, key = match[1].upper(), match[2]
+    if key.endswith(tuple(_CLASS_KEYS)):
+        raise InvalidConfigError(f"{name} is not allowed: {_NO_CLASSES}")
+    if key in SECURITY_KEYS:
+        row = BROKER_KEYS[key]
+    elif key in _MECHANISM_KEYS:
+        row = _JAAS_ROW if key.endswith(JAAS) else BROKER_KEYS[_REAUTH]
+    elif key == JAAS:
+        raise InvalidConfigError(f"{name} is not allowed: name the mechanism, as in {match[1]}.plain.{JAAS}")
+    else:
+        return None
+    return listener, key, replace(row, name=name)
 
 
 _OWN: Final = settings_of(BrokerConfig)
@@ -458,12 +605,26 @@ DYNAMIC_KEYS: Final = frozenset(
 )
 """Keys that may change while the broker runs: those of Kafka's ``ALL_DYNAMIC_CONFIGS`` that are served here."""
 
-_NO_SECURITY: Final = "seglog has no TLS, SASL or ACLs yet, so it would protect nothing"
+LISTENER_DYNAMIC_KEYS: Final = frozenset(
+    {
+        "sasl.enabled.mechanisms",
+        "sasl.mechanism.inter.broker.protocol",
+        *(key for key in SECURITY_KEYS if key.startswith("ssl.") and key != "ssl.principal.mapping.rules"),
+    }
+)
+"""Keys that may change while the broker runs, with the prefix of a listener only."""
+
+_NO_ACLS: Final = "seglog has no ACLs yet, so it would protect nothing"
+_NO_CLASSES: Final = "seglog cannot load classes of Java"
+_CLASS_KEYS: Final = (
+    "principal.builder.class",
+    "sasl.server.callback.handler.class",
+    "ssl.engine.factory.class",
+)
 _NO_THROTTLE: Final = "seglog does not throttle replication"
 REFUSED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("authorizer.class.name", "ssl.client.auth", "sasl.enabled.mechanisms", "super.users"), _NO_SECURITY
-    ),
+    **dict.fromkeys(("authorizer.class.name", "super.users"), _NO_ACLS),
+    **dict.fromkeys(_CLASS_KEYS, _NO_CLASSES),
     "remote.log.storage.system.enable": "seglog has no tiered storage",
     "cordoned.log.dirs": "seglog does not keep new replicas out of a log directory",
     "leader.replication.throttled.rate": _NO_THROTTLE,

@@ -21,7 +21,7 @@ from seglog.faults.recording import Recorder
 from seglog.faults.topic_fixture import fixture_from_json
 from seglog.net.connection import FrameHandler, reset_on_close
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Listener
+from seglog.net.listener import Listener, ListenerSecurity
 
 MAX_FAULTS: Final = 1000
 MOST_SECONDS: Final = 100 * 365 * 86_400.0
@@ -152,8 +152,16 @@ def report_to_json(report: FaultReport) -> dict[str, Any]:
 class FaultyListener(Listener):
     """Refuses connections while the layer says so: they are reset as soon as they are accepted."""
 
-    def __init__(self, layer: FaultLayer, address: Address, handler: FrameHandler, quotas: ConnectionQuotas) -> None:
-        super().__init__(address, layer.around(handler), quotas)
+    def __init__(
+        self,
+        layer: FaultLayer,
+        address: Address,
+        handler: FrameHandler,
+        quotas: ConnectionQuotas,
+        *,
+        security: ListenerSecurity | None = None,
+    ) -> None:
+        super().__init__(address, layer.around(handler), quotas, security=security)
         self._layer = layer
 
     async def _begin(self, raw: socket.socket, peer: str) -> None:

@@ -28,6 +28,8 @@ from seglog.net.refusals import HEAD
 from seglog.net.request_memory import SILENT_SECONDS, RequestMemory
 
 _log: Final = logging.getLogger("seglog.net")
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a client that did not authenticate (``KafkaPrincipal.java``)."""
 IDLE_BYTES: Final = 4 << 10
 """The buffer of a connection with small requests only; there may be thousands."""
 RECEIVE_BYTES: Final = 64 << 10
@@ -80,7 +82,8 @@ class ConnectionLimits(Protocol):
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """``listener`` is the name of the listener that accepted the connection."""
+    """``listener`` is the name of the listener that accepted the connection, ``principal`` who its client is.
+    ``handler`` gets the next frame, and ``largest_frame`` decides how large it may be (`ConnectionLimits`)."""
 
     def __init__(
         self,
@@ -93,8 +96,12 @@ class ClientConnection(asyncio.BufferedProtocol):
     ) -> None:
         self.listener = listener
         self.peer = ""
+        self.principal = ANONYMOUS
+        self.is_authenticated = True
+        """Whether the client has the time of an idle one; else it must authenticate within the time of a frame."""
+        self.largest_frame = limits.largest_frame
         self.last_active = now()
-        self._handler = handler
+        self.handler = handler
         self._limits = limits
         self._now = now
         self._tell_closed = closed
@@ -190,7 +197,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             now = self.last_active = self._now()
             if begun is None:
                 begun = now
-            reply = self._handler(self, frame)
+            reply = self.handler(self, frame)
             if self._outstanding.replies or isinstance(reply, PendingReply):
                 self._write(ready)
                 self._queue(reply)
@@ -262,7 +269,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._frame = self._start
         if size < PEEK:
             raise InvalidRequestError(f"a frame of {size} bytes cannot be a request")
-        if size > (largest := self._limits.largest_frame(memoryview(self._buffer)[body : body + PEEK])):
+        if size > (largest := self.largest_frame(memoryview(self._buffer)[body : body + PEEK])):
             raise InvalidRequestError(f"a request of {size} bytes exceeds the limit of {largest} bytes")
         if there < _SIZE.size + size:
             return None
@@ -518,6 +525,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             left = limits.frame if is_crowded or transport.is_closing() else left
         elif self.is_waiting and not self._is_paused:
             seen = ("answer", now)  # a disconnect would be noticed
+        elif not self.is_authenticated:
+            seen = ("unauthenticated", 0.0)
+            left = limits.frame
         elif self._task is None and not self._wants_room and self._start < self._end:
             seen = ("frame", self.last_active)
             left = limits.frame + (self._end - self._start) / limits.rate

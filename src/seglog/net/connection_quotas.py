@@ -27,6 +27,12 @@ MOST_UNSENT: Final = 256 << 20
 """If all clients together leave more bytes untaken, the slow ones are closed sooner."""
 
 
+MAX_HANDSHAKES: Final = 256
+"""The most TLS handshakes under way. More connections wait in the kernel."""
+MAX_HANDSHAKES_PER_IP: Final = 64
+"""The most from one address, which could otherwise keep out all others. Its further connections are closed."""
+
+
 class CreationRate:
     """Allows ``rate`` connections a second, and after a quiet time as many at once as in ten seconds."""
 
@@ -72,6 +78,8 @@ class ConnectionQuotas:
         self.largest_frame = largest
         self.memory = RequestMemory(in_flight_bytes)
         self._by_ip: Counter[str] = Counter()
+        """Connections and handshakes by address."""
+        self._handshakes: Counter[str] = Counter()
         self._has_place = asyncio.Event()
         self._stalled = 0
         self.idle = idle
@@ -98,14 +106,36 @@ class ConnectionQuotas:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
-        self._by_ip[connection.peer] -= 1
-        if not self._by_ip[connection.peer]:
-            del self._by_ip[connection.peer]
+        self._leave(connection.peer)
+
+    def _leave(self, peer: str) -> None:
+        self._by_ip[peer] -= 1
+        if not self._by_ip[peer]:
+            del self._by_ip[peer]
         self._has_place.set()
 
-    async def place(self) -> None:
-        """Wait until there may be one more connection. Kafka's acceptor waits too."""
-        while len(self.connections) >= self._max_connections:
+    def begin_handshake(self, peer: str) -> None:
+        """Count a connection whose TLS handshake begins."""
+        self._handshakes[peer] += 1
+        self._by_ip[peer] += 1
+
+    def end_handshake(self, peer: str) -> None:
+        """The handshake is over, successful or not."""
+        self._handshakes[peer] -= 1
+        if not self._handshakes[peer]:
+            del self._handshakes[peer]
+        self._leave(peer)
+
+    def handshakes_of(self, peer: str) -> int:
+        return self._handshakes.get(peer, 0)
+
+    async def place(self, *, handshake: bool = False) -> None:
+        """Wait until there may be one more connection, and one more ``handshake``. Kafka's acceptor waits too."""
+        while True:
+            under_way = self._handshakes.total() if self._handshakes else 0
+            is_free = not handshake or under_way < MAX_HANDSHAKES
+            if is_free and len(self.connections) + under_way < self._max_connections:
+                return
             self._has_place.clear()
             await self._has_place.wait()
 

@@ -6,15 +6,18 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, cast
 
 from seglog.core.addresses import Address
+from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.net.connection import ClientConnection, FrameHandler
-from seglog.net.connection_quotas import MOST_UNSENT, ConnectionQuotas
+from seglog.net.connection_quotas import MAX_HANDSHAKES_PER_IP, MOST_UNSENT, ConnectionQuotas
+from seglog.net.refusals import handshake_failure
 
-__all__ = ["Keepalive", "Listener"]
+__all__ = ["Keepalive", "Listener", "ListenerSecurity"]
 
 _log: Final = logging.getLogger("seglog.net")
 _BACKLOG: Final = 1024
@@ -28,6 +31,8 @@ _RETRY_SECONDS: Final = 0.5
 _FINISH_SECONDS: Final = 5.0
 """The longest that a stop waits for pending responses."""
 _SAY_SECONDS: Final = 60.0
+HANDSHAKE_SECONDS: Final = 10.0
+"""The longest that a TLS handshake may take, and the goodbye at a connection's end."""
 _NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -40,16 +45,40 @@ class Keepalive(NamedTuple):
     questions: int = 4
 
 
+class ListenerSecurity(Protocol):
+    """How the connections of a listener are secured."""
+
+    @property
+    def uses_tls(self) -> bool: ...
+
+    def context(self) -> ssl.SSLContext:
+        """For the handshake of the next connection, if it ``uses_tls``."""
+
+    def begin(self, connection: ClientConnection, transport: asyncio.Transport, /) -> None:
+        """A connection is there, after its handshake: set its principal, or the handler that authenticates it.
+        `InvalidRequestError` closes it."""
+
+
 class Listener:
-    """Accepts connections on one address and gives each its `ClientConnection`."""
+    """Accepts connections on one address and gives each its `ClientConnection`. TLS handshakes run beside each other,
+    within a limit of number and time."""
 
     def __init__(
-        self, address: Address, handler: FrameHandler, quotas: ConnectionQuotas, keepalive: Keepalive | None = None
+        self,
+        address: Address,
+        handler: FrameHandler,
+        quotas: ConnectionQuotas,
+        keepalive: Keepalive | None = None,
+        *,
+        security: ListenerSecurity | None = None,
     ) -> None:
-        """Port 0 asks for a free one."""
+        """Port 0 asks for a free one. Without ``security``, connections are neither encrypted nor authenticated."""
         self.address = address
         self._handler = handler
         self._quotas = quotas
+        self._security = security
+        self._uses_tls = security is not None and security.uses_tls
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._keepalive = keepalive or Keepalive()
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -110,17 +139,49 @@ class Listener:
         if (seconds := quotas.rate.take()) > 0:
             self._say("connections arrive faster than max.connection.creation.rate; %s waits", peer)
             await asyncio.sleep(seconds)
-        await quotas.place()
+        await quotas.place(handshake=self._uses_tls)
         if not quotas.allows(peer):
             self._say("a connection of %s was closed: it has max.connections.per.ip already", peer)
             raw.close()
             return
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _keep_alive(raw, self._keepalive)
+        if self._uses_tls:
+            self._begin_handshake(raw, peer)
+            return
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: self._connection(peer), raw)
+
+    def _connection(self, peer: str) -> _QuotaConnection:
+        return _QuotaConnection(self.address.name, peer, self._handler, self._quotas, self._security)
+
+    def _begin_handshake(self, raw: socket.socket, peer: str) -> None:
+        if self._quotas.handshakes_of(peer) >= MAX_HANDSHAKES_PER_IP:
+            self._say("a connection of %s was closed: it has too many unfinished TLS handshakes", peer)
+            raw.close()
+            return
+        self._quotas.begin_handshake(peer)
+        task = asyncio.get_running_loop().create_task(self._shake_hands(raw, peer), name="seglog-tls-handshake")
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, raw: socket.socket, peer: str) -> None:
+        assert self._security is not None
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(
-            lambda: _QuotaConnection(self.address.name, peer, self._handler, quotas), raw
-        )
+        try:
+            await loop.connect_accepted_socket(
+                lambda: self._connection(peer),
+                raw,
+                ssl=self._security.context(),
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=HANDSHAKE_SECONDS,
+            )
+        except OSError as error:
+            self._quotas.refusals.log(peer, self.address.name, handshake_failure(error))
+        except SeglogError as error:
+            self._quotas.refusals.log(peer, self.address.name, str(error))
+            raw.close()
+        finally:
+            self._quotas.end_handshake(peer)
 
     def _say(self, what: str, about: object) -> None:
         """Log at most once a minute, or clients could fill the log."""
@@ -146,9 +207,10 @@ class Listener:
         that take longer than a few seconds are lost."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for task in self._accepting:
+        tasks = [*self._accepting, *self._handshakes]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._close_sockets()
         connections = [one for one in self._quotas.connections if one.listener == self.address.name]
         with suppress(TimeoutError):
@@ -190,11 +252,19 @@ def _keep_alive(raw: socket.socket, keepalive: Keepalive) -> None:
 class _QuotaConnection(ClientConnection):
     """A connection that counts in the quotas."""
 
-    def __init__(self, listener: str, peer: str, handler: FrameHandler, quotas: ConnectionQuotas) -> None:
+    def __init__(
+        self,
+        listener: str,
+        peer: str,
+        handler: FrameHandler,
+        quotas: ConnectionQuotas,
+        security: ListenerSecurity | None,
+    ) -> None:
         gone: Callable[[ClientConnection], None] = quotas.discard
         super().__init__(listener=listener, handler=handler, limits=quotas, now=quotas.now, closed=gone)
         self._from = peer
         self._quotas = quotas
+        self._security = security
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -202,3 +272,9 @@ class _QuotaConnection(ClientConnection):
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "set_write_buffer_limits")
         transport.set_write_buffer_limits(high=min(WRITE_AHEAD, self._quotas.slice_bytes))
         self._quotas.add(self)
+        if self._security is not None:
+            try:
+                self._security.begin(self, cast(asyncio.Transport, transport))
+            except InvalidRequestError as error:
+                self._quotas.refusals.log(self.peer, self.listener, str(error))
+                self.close()

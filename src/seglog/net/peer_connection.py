@@ -63,6 +63,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_ended_by_peer = False
         """The other broker has ended it, as one does that stops, and has not sent anything wrong."""
         self._questions: deque[_PendingRequest] = deque()
+        self._held: deque[tuple[_PendingRequest, bytes]] | None = None
+        """Requests that wait while the connection authenticates again; None if it does not."""
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._received_at = 0.0
@@ -109,9 +111,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         return await self.send(key, version, body, timeout=timeout)
 
     def send(
-        self, key: int, version: int, body: bytes | Sequence[bytes], *, timeout: float
+        self, key: int, version: int, body: bytes | Sequence[bytes], *, timeout: float, overtakes: bool = False
     ) -> asyncio.Future[memoryview]:
-        """As `ask`; the caller must await the result."""
+        """As `ask`; the caller must await the result. It ``overtakes`` requests that `hold` holds."""
         answer: asyncio.Future[memoryview] = self._loop.create_future()
         if self._lost is not None or self._transport is None:
             answer.set_exception(PeerConnectionLostError(self._lost or f"{self.peer} is not connected"))
@@ -120,13 +122,32 @@ class PeerConnection(asyncio.BufferedProtocol):
         is_flexible = version >= APIS[key].flexible
         parts = [self._client_id, self._tags if is_flexible else b"", *([body] if isinstance(body, bytes) else body)]
         size = _HEADER.size - _SIZE.size + sum(map(len, parts))
-        self._transport.write(b"".join((_HEADER.pack(size, key, version, correlation_id), *parts)))
+        data = b"".join((_HEADER.pack(size, key, version, correlation_id), *parts))
         # ApiVersions is answered with the old header in all versions (KIP-511).
         has_tags = is_flexible and key != ApiKey.API_VERSIONS
         now = self._loop.time()
-        self._questions.append(_PendingRequest(correlation_id, has_tags, now, timeout, answer))
-        self._watch(now + timeout)
+        question = _PendingRequest(correlation_id, has_tags, now, timeout, answer)
+        if self._held is None or overtakes:
+            self._transport.write(data)
+            self._questions.append(question)
+            self._watch(now + timeout)
+        else:
+            self._held.append((question, data))
         return answer
+
+    def hold(self) -> None:
+        """Send no further requests, except those that overtake, until `release`."""
+        self._held = deque()
+
+    def release(self) -> None:
+        """Send the requests that were held."""
+        held, self._held = self._held or (), None
+        now = self._loop.time()
+        for question, data in held:
+            if self._transport is not None:
+                self._transport.write(data)
+            self._questions.append(question._replace(asked_at=now))
+            self._watch(now + question.timeout)
 
     def close(self) -> None:
         """Close now; pending requests get `PeerConnectionLostError`."""
@@ -230,7 +251,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._timer = None
         if self._transport is not None:
             self._transport.abort()
-        questions, self._questions = self._questions, deque()
+        questions = [*self._questions, *(question for question, _ in self._held or ())]
+        self._questions, self._held = deque(), None
         for question in questions:
             if not question.answer.done():
                 question.answer.set_exception(PeerConnectionLostError(reason))

@@ -18,6 +18,10 @@ MOST_ADDRESSES: Final = 1000
 HEAD: Final = 300
 """The first bytes of a frame that identify its sender."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
+_NOT_TLS: Final = frozenset(
+    {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+)
+"""OpenSSL's reasons if the first bytes are not those of TLS."""
 _HTTP: Final = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|CONNECT|PATCH|PRI) [ -~]*")
 _BEFORE_CLIENT_ID: Final = Struct(">ihhih")
 _LONGEST_NAME: Final = 80
@@ -64,6 +68,20 @@ def foreign_protocol(head: bytes) -> str:
         line = http[0][:_LONGEST_NAME].decode("ascii").strip()
         return f"it sent an HTTP request ({line}), and this is a Kafka port"
     return ""
+
+
+def handshake_failure(error: OSError) -> str:
+    """Why a TLS handshake failed, for a log.
+
+    >>> handshake_failure(ConnectionResetError(104, "Connection reset by peer"))
+    'its TLS handshake failed: Connection reset by peer'
+    """
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str):
+        if reason in _NOT_TLS:
+            return "it did not begin a TLS handshake, and this port has TLS: set security.protocol in the client"
+        return f"its TLS handshake failed: {reason.rpartition('ALERT_')[2].replace('_', ' ').lower()}"
+    return f"its TLS handshake failed: {error.strerror or error}"
 
 
 def client_id_of(head: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, LISTENER_DYNAMIC_KEYS
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.kafka_broker_keys import dynamic_kafka_only_keys, internal_kafka_only_keys, kafka_only_keys
 from seglog.protocol.apis import ApiKey
@@ -67,7 +67,7 @@ def test_a_topic_has_all_keys_and_each_its_type(wire: Wire, topic: str) -> None:
     (result,) = wire.ask(ApiKey.DESCRIBE_CONFIGS, resources=[resource], include_documentation=True).results
     others = kafka_only_keys().keys() - internal_kafka_only_keys()
     assert {config.name for config in result.configs} == BROKER_KEYS.keys() | others
-    dynamic = DYNAMIC_KEYS | dynamic_kafka_only_keys()
+    dynamic = DYNAMIC_KEYS | LISTENER_DYNAMIC_KEYS | dynamic_kafka_only_keys()
     assert {config.name for config in result.configs if not config.read_only} == dynamic
     assert all(config.documentation and config.config_type for config in result.configs)
 
@@ -186,7 +186,7 @@ def test_keys_of_kafka_without_effect_are_kept_and_described(wire: Wire) -> None
     assert found(secret) == (None, 2, False, True)
     assert alter(wire, BROKER, "1", (key, SET, "many")) == 42
     assert alter(wire, BROKER, "1", (fixed, SET, "9")) == 42
-    assert alter(wire, BROKER, "1", ("sasl.enabled.mechanisms", SET, "PLAIN")) == 40
+    assert alter(wire, BROKER, "1", ("sasl.enabled.mechanisms", SET, "PLAIN")) == 42
     assert alter(wire, BROKER, "", ("leader.replication.throttled.rate", SET, "9")) == 40
     assert alter(wire, BROKER, "", (key, DELETE, None)) == alter(wire, BROKER, "1", (secret, DELETE, None)) == 0
     assert found(key) == ("8", 5, False, False)

@@ -21,7 +21,6 @@ ACL_FILTER = {
 }  # fmt: skip
 ENTITY = [{"entity_type": "user", "entity_name": "a"}]
 QUOTA = {"entity": ENTITY, "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}]}
-CREDENTIAL = {"name": "b", "mechanism": 1, "iterations": 4096, "salt": b"x", "salted_password": b"x"}
 GROUP_OF: dict[str, object] = {"group_id": "g", "member_id": MEMBER}
 
 
@@ -45,18 +44,6 @@ CASES: list[tuple[ApiKey, dict[str, object], Any, list[int]]] = [
         ApiKey.ALTER_CLIENT_QUOTAS,
         {"entries": [QUOTA], "validate_only": False},
         lambda a: [one.error_code for one in a.entries],
-        [35],
-    ),
-    (
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        {"users": [{"name": "a"}]},
-        lambda a: [a.error_code, *[one.error_code for one in a.results]],
-        [0, 91],
-    ),
-    (
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        {"deletions": [], "upsertions": [CREDENTIAL]},
-        lambda a: [one.error_code for one in a.results],
         [35],
     ),
     (ApiKey.SHARE_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),

@@ -10,7 +10,7 @@ from seglog.broker.configuration import Configuration
 from seglog.broker.requests import ApiError
 from seglog.cluster.model import REFUSED_REPLICAS, Refusal, encode_refusals
 from seglog.coordinators.consumer.group_config import GROUP_KEYS, GroupConfigBounds, check_group_config
-from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, default_text
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, LISTENER_DYNAMIC_KEYS, default_text
 from seglog.core.config import INTERNAL_SEGMENT_BYTES, REFUSED_TOPIC_KEYS, SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError
@@ -201,6 +201,9 @@ def describe_group(
     return found
 
 
+_DYNAMIC: Final = DYNAMIC_KEYS | LISTENER_DYNAMIC_KEYS
+
+
 def describe_broker(configuration: Configuration, wanted: Collection[str] | None) -> list[dict[str, Any]]:
     """All keys of this broker, or the ``wanted`` ones."""
     found = []
@@ -212,7 +215,7 @@ def describe_broker(configuration: Configuration, wanted: Collection[str] | None
         for synonym in _later_names(name):
             layers += _layers(synonym, configuration)
         value, source = (own[0][1], own[0][2]) if own else (None, ConfigSource.DEFAULT)
-        found.append(_described(row, value or None, source, layers, read_only=name not in DYNAMIC_KEYS))
+        found.append(_described(row, value or None, source, layers, read_only=name not in _DYNAMIC))
     return found + [
         _described_without_effect(row, configuration)
         for name, row in kafka_only_keys().items()

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from seglog.broker.apis.config_rules import (
     check_group_texts,
-    check_threads,
     check_topic_config,
     complaint,
     describe_broker,
@@ -28,7 +27,14 @@ from seglog.broker.topics.topic_changes import TopicChanges
 from seglog.broker.topics.topic_validation import check_topic_name
 from seglog.broker.topics.topics import Topics
 from seglog.cluster.model import REFUSED_REPLICAS, Refusal
-from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig, refusal
+from seglog.core.broker_config import (
+    BROKER_KEYS,
+    DYNAMIC_KEYS,
+    LISTENER_DYNAMIC_KEYS,
+    BrokerConfig,
+    listener_key,
+    refusal,
+)
 from seglog.core.config import TOPIC_KEYS
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError
@@ -71,15 +77,18 @@ class ConfigApis:
         changes: TopicChanges,
         configuration: Configuration,
         took_effect: Callable[[BrokerConfig], None],
+        check: Callable[[BrokerConfig, BrokerConfig], None],
         identity: Identity,
         groups: GroupConfigs,
         refused: Callable[[], Mapping[str, Refusal]],
     ) -> None:
-        """``refused`` are this broker's replicas that it does not serve, by ``<topic>-<number>``."""
+        """``check`` raises `InvalidConfigError` if a broker's configuration cannot take the place of the one before it.
+        ``refused`` are this broker's replicas that it does not serve, by ``<topic>-<number>``."""
         self._topics = topics
         self._changes = changes
         self._configuration = configuration
         self._took_effect = took_effect
+        self._check = check
         self._identity = identity
         self._groups = groups
         self._refused = refused
@@ -236,8 +245,22 @@ class ConfigApis:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
         if name and int(name) != expected:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
+        of_listeners = {key: found[2] for key, _, _ in changes if (found := listener_key(key)) is not None}
+        if of_listeners and not name:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot update these configs at default cluster level, broker id must be specified: "
+                f"[{', '.join(of_listeners)}]",
+            )
+        without_prefix = [key for key, _, _ in changes if key in LISTENER_DYNAMIC_KEYS]
+        if without_prefix:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "These security configs can be dynamically updated only per-listener using the listener prefix: "
+                f"[{', '.join(without_prefix)}]",
+            )
         for key, operation, text in changes:
-            row = BROKER_KEYS.get(key) or kafka_only_keys().get(key)
+            row = of_listeners.get(key) or BROKER_KEYS.get(key) or kafka_only_keys().get(key)
             refused = None if text is None else refusal(key, text)
             if refused is not None:
                 raise ApiError(ErrorCode.INVALID_CONFIG, refused)
@@ -267,7 +290,7 @@ class ConfigApis:
                 update,
                 self._changes,
                 self._took_effect,
-                check=lambda before, after: check_threads(before.directory, after.directory),
+                check=self._check,
                 validate_only=validate_only,
             )
         except InvalidConfigError as error:

@@ -17,7 +17,7 @@ from seglog.protocol.apis import ApiKey, name_of
 from seglog.protocol.messages import Message
 
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
-_NO_SASL: Final = "seglog has no SASL: set security.protocol=PLAINTEXT"
+_NO_SASL: Final = "the listener has no SASL (check security.protocol), or the client has authenticated already"
 _NO_QUOTAS: Final = "seglog has no quotas"
 _NO_STREAMS: Final = "seglog has no streams groups: set group.protocol=classic"
 _NO_QUORUM: Final = "seglog has no KRaft quorum"
@@ -40,8 +40,8 @@ class UnsupportedApis:
 
     def handlers(self) -> Mapping[int, ApiHandler]:
         return {
-            ApiKey.SASL_HANDSHAKE: self.sasl,
-            ApiKey.SASL_AUTHENTICATE: self.sasl,
+            ApiKey.SASL_HANDSHAKE: self.sasl_out_of_place,
+            ApiKey.SASL_AUTHENTICATE: self.sasl_out_of_place,
             ApiKey.DESCRIBE_ACLS: lambda _, __: _failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER),
             ApiKey.CREATE_ACLS: lambda request, _: {
                 "results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.creations]
@@ -51,8 +51,6 @@ class UnsupportedApis:
             },
             ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda _, __: {"entries": []},
             ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_credentials,
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
             **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
             ApiKey.SHARE_GROUP_DESCRIBE: _describe_groups,
             ApiKey.STREAMS_GROUP_DESCRIBE: _describe_groups,
@@ -67,8 +65,9 @@ class UnsupportedApis:
             ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
         }
 
-    def sasl(self, _: Message, context: RequestContext) -> Answer:
-        self._refused(context, f"it began SASL ({name_of(context.key)}): {_NO_SASL}")
+    def sasl_out_of_place(self, _: Message, context: RequestContext) -> Answer:
+        """On a listener without SASL, or after authentication."""
+        self._refused(context, f"{name_of(context.key)} is out of place: {_NO_SASL}")
         return _failed(ErrorCode.ILLEGAL_SASL_STATE, _NO_SASL)
 
     def group_of_another_kind(self, _: Message, context: RequestContext) -> Answer:
@@ -94,14 +93,3 @@ def _alter_client_quotas(request: Message, _: RequestContext) -> Answer:
     return {
         "entries": [{"entity": entity, **_failed(ErrorCode.UNSUPPORTED_VERSION, _NO_QUOTAS)} for entity in entities]
     }
-
-
-def _describe_credentials(request: Message, _: RequestContext) -> Answer:
-    users = dict.fromkeys(user.name for user in request.users or ())
-    why = "Attempt to describe a user credential that does not exist: "
-    return {"results": [{"user": user, **_failed(ErrorCode.RESOURCE_NOT_FOUND, why + user)} for user in users]}
-
-
-def _alter_credentials(request: Message, _: RequestContext) -> Answer:
-    users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
-    return {"results": [{"user": user, **_failed(ErrorCode.UNSUPPORTED_VERSION, _NO_SASL)} for user in users]}

@@ -19,7 +19,7 @@ from typing import Final
 
 from seglog.client.security.properties import parse_properties
 from seglog.core.errors import InvalidConfigError
-from seglog.core.fs import Fs, OsFs
+from seglog.core.fs import FileStat, Fs, OsFs
 
 _REFERENCE: Final = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 """``ConfigTransformer.java``: provider, path, key. A key may contain colons, a path may not."""
@@ -64,15 +64,19 @@ class Secrets:
         return _REFERENCE.sub(lambda found: self._value(name, found), text)
 
     def read(self, name: str, path: str) -> bytes:
-        """The content of a file that option ``name`` names."""
+        """The content of a file that option ``name`` names. Links are followed: Kubernetes mounts secrets as links."""
         try:
-            size = self._fs.stat(path).size
-            data = self._fs.read(path) if size <= _MOST_BYTES else b""
+            size = self.stat(path).size
+            data = self._fs.read(os.path.realpath(path)) if size <= _MOST_BYTES else b""
         except OSError as error:
             raise InvalidConfigError(f"{name}: {path}: {error.strerror or error}") from error
         if size > _MOST_BYTES:
             raise InvalidConfigError(f"{name}: {path} has {size} bytes: at most {_MOST_BYTES} are read")
         return data
+
+    def stat(self, path: str) -> FileStat:
+        """OSError if there is no such file."""
+        return self._fs.stat(os.path.realpath(path))
 
     def read_text(self, name: str, path: str) -> str:
         try:

@@ -35,8 +35,22 @@ def authenticate(
     """
     name = config.sasl_mechanism
     assert name is not None
+    steps = authentication(broker, name, lambda: _mechanism(config, secrets, tokens))
+    request = next(steps)
+    while True:
+        try:
+            request = steps.send(ask(*request))
+        except StopIteration as end:
+            lifetime: float | None = end.value
+            return lifetime
+
+
+def authentication(
+    broker: str, name: str, make: Callable[[], Mechanism]
+) -> Generator[tuple[ApiKey, Mapping[str, Any]], Message, float | None]:
+    """The requests of `authenticate`; takes their answers. ``make`` is called when the broker has the mechanism."""
     what = f"{broker}: SASL {name}"
-    answer = ask(ApiKey.SASL_HANDSHAKE, {"mechanism": name})
+    answer = yield ApiKey.SASL_HANDSHAKE, {"mechanism": name}
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise AuthenticationFailedError(
             f"{what}: the broker does not have this mechanism; set sasl.mechanism to one that it has: "
@@ -45,10 +59,10 @@ def authenticate(
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise AuthenticationFailedError(f"{what}: the listener does not use SASL: check security.protocol")
     _check(answer, what)
-    mechanism = _mechanism(config, secrets, tokens)
+    mechanism = make()
     message = next(mechanism)
     while True:
-        answer = ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message})
+        answer = yield ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message}
         _check(answer, what)
         try:
             message = mechanism.send(answer.auth_bytes)

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Generator
 from typing import Final
 
-_LEAST_ITERATIONS: Final = 4096
+LEAST_ITERATIONS: Final = 4096
 _MOST_ITERATIONS: Final = 1_000_000
 """About half a second. A broker that asks for more could keep every client busy; Kafka's limit is 16384."""
 _HEADER: Final = "n,,"
@@ -45,24 +45,48 @@ def scram(
     if not match[1].startswith(nonce) or match[1] == nonce:
         raise ValueError("the broker's nonce does not continue the client's")
     iterations = int(match[3])
-    if not _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
+    if not LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
         raise ValueError(
-            f"the broker asks for {iterations} iterations: {_LEAST_ITERATIONS} to {_MOST_ITERATIONS} are allowed"
+            f"the broker asks for {iterations} iterations: {LEAST_ITERATIONS} to {_MOST_ITERATIONS} are allowed"
         )
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), _decoded(match[2]), iterations)
-    client_key = hmac.digest(salted, b"Client Key", digest)
+    salted = salted_password(digest, password, _decoded(match[2]), iterations)
+    key = client_key(digest, salted)
     without_proof = f"c={_encoded(_HEADER.encode())},r={match[1]}"
     message = f"{first},{answer},{without_proof}".encode()
-    signature = hmac.digest(hashlib.new(digest, client_key).digest(), message, digest)
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    proof = mixed(key, hmac.digest(stored_key(digest, key), message, digest))
     final = _FINAL.fullmatch(_text((yield f"{without_proof},p={_encoded(proof)}".encode())))
     if final is None:
         raise ValueError("the broker's last message cannot be read")
     if final[1] is not None:
         raise ValueError(f"the broker answers {final[1]!r}")
-    wanted = hmac.digest(hmac.digest(salted, b"Server Key", digest), message, digest)
+    wanted = hmac.digest(server_key(digest, salted), message, digest)
     if not hmac.compare_digest(wanted, _decoded(final[2])):
         raise ValueError("the broker's signature is wrong: it does not know the password")
+
+
+# The values of RFC 5802, section 3, for both sides.
+
+
+def salted_password(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+
+
+def client_key(digest: str, salted: bytes) -> bytes:
+    return hmac.digest(salted, b"Client Key", digest)
+
+
+def server_key(digest: str, salted: bytes) -> bytes:
+    return hmac.digest(salted, b"Server Key", digest)
+
+
+def stored_key(digest: str, key: bytes) -> bytes:
+    """What a broker keeps of a client's key."""
+    return hashlib.new(digest, key).digest()
+
+
+def mixed(left: bytes, right: bytes) -> bytes:
+    """Exclusive or."""
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))
 
 
 def _text(data: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Collection
 from typing import Final
 
 from seglog.client.bootstrap import HostPort
@@ -61,7 +62,7 @@ def tls_context(config: SecurityConfig, secrets: Secrets) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    _set_versions(context, config)
+    set_versions(context, config.ssl_enabled_protocols, config.ssl_protocol, config.ssl_cipher_suites)
     _trust(context, config, secrets)
     _identify(context, config, secrets)
     return context
@@ -107,13 +108,14 @@ def _words(reason: str) -> str:
     return reason.rpartition("ALERT_")[2].replace("_", " ").lower()
 
 
-def _set_versions(context: ssl.SSLContext, config: SecurityConfig) -> None:
-    versions = set(config.ssl_enabled_protocols)
-    if config.ssl_protocol == TLS_1_2:
+def set_versions(context: ssl.SSLContext, enabled: Collection[str], newest: str, suites: Collection[str]) -> None:
+    """``enabled`` is ``ssl.enabled.protocols``, ``newest`` ``ssl.protocol``, ``suites`` ``ssl.cipher.suites``; none:
+    OpenSSL's defaults. `InvalidConfigError` if they leave nothing."""
+    versions = set(enabled)
+    if newest == TLS_1_2:
         versions.discard(TLS_1_3)
-    suites = config.ssl_cipher_suites
     if suites:
-        versions -= set() if suites.intersection(TLS_1_3_SUITES) else {TLS_1_3}
+        versions -= set() if set(suites).intersection(TLS_1_3_SUITES) else {TLS_1_3}
         old = [TLS_1_2_SUITES[name] for name in TLS_1_2_SUITES if name in suites]
         if old:
             context.set_ciphers(":".join(old))
@@ -137,6 +139,11 @@ def _trust(context: ssl.SSLContext, config: SecurityConfig, secrets: Secrets) ->
     else:
         context.load_default_certs()
         return
+    trust(context, name, text)
+
+
+def trust(context: ssl.SSLContext, name: str, text: str) -> None:
+    """Trust the certificates in a PEM text. `InvalidConfigError` names the option ``name``."""
     try:
         context.load_verify_locations(cadata=pem.certificates(text))
     except (ValueError, ssl.SSLError) as error:
@@ -156,7 +163,12 @@ def _identify(context: ssl.SSLContext, config: SecurityConfig, secrets: Secrets)
     else:
         return
     given = config.ssl_key_password
-    password = None if given is None else secrets.resolve("ssl.key.password", given)
+    identify(context, name, chain, key, None if given is None else secrets.resolve("ssl.key.password", given))
+
+
+def identify(context: ssl.SSLContext, name: str, chain: str, key: str, password: str | None) -> None:
+    """Use the certificates of one PEM text and the private key of another. `InvalidConfigError` names the option
+    ``name``."""
 
     def ask() -> str:
         if password is None:  # OpenSSL would ask on the terminal

@@ -1,0 +1,137 @@
+"""Users with credentials of SCRAM. The metadata store has them as JSON at ``config/users/<user>``, where the name is
+percent-encoded::
+
+    {"SCRAM-SHA-256": "salt=…,stored_key=…,server_key=…,iterations=4096"}
+
+A user without credentials has no entry. ``config/security/scram-seed`` is the secret of `Invented`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
+
+from seglog.broker.requests import ApiError
+from seglog.broker.security.scram import Invented, ScramCredential
+from seglog.broker.store_writes import delete, read, write
+from seglog.client.security.scram import LEAST_ITERATIONS
+from seglog.cluster.cluster_view import ClusterView, NamedValue
+from seglog.cluster.store import (
+    MISSING,
+    MetadataStore,
+    NameExistsError,
+    NoSuchNameError,
+    StoreError,
+    VersionChangedError,
+)
+from seglog.core.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from seglog.cluster.cluster_view import Changes
+
+_log: Final = logging.getLogger("seglog.security")
+FOLDER: Final = "config/users"
+SEED: Final = "config/security/scram-seed"
+_SEED_BYTES: Final = 32
+_MAX_NAME: Final = 255
+"""The longest part of a name in the store (`seglog.cluster.store`)."""
+
+
+class UserCredentials:
+    """Read from the broker's view, written to the store."""
+
+    def __init__(self, store: MetadataStore, view: ClusterView) -> None:
+        self._store = store
+        self._view = view
+        self._iterations = 0
+        """Those of most credentials; 0 if it must be counted again."""
+        self._seed = secrets.token_bytes(_SEED_BYTES)
+        """Until the store has one."""
+        view.listeners.append(self._changed)
+
+    def _changed(self, changes: Changes) -> None:
+        if any(name.startswith(f"{FOLDER}/") for name in changes.configs):
+            self._iterations = 0
+
+    def names(self) -> list[str]:
+        """All users, in order."""
+        prefix = f"{FOLDER}/"
+        return sorted(unquote(name.removeprefix(prefix)) for name in self._view.configs if name.startswith(prefix))
+
+    def of(self, user: str) -> dict[str, ScramCredential]:
+        """A user's credentials by mechanism."""
+        value = self._view.configs.get(f"{FOLDER}/{encoded_name(user)}")
+        return {} if value is None else decode_credentials(user, value)
+
+    def find(self, mechanism: str, user: str) -> ScramCredential | None:
+        return self.of(user).get(mechanism)
+
+    def invented(self) -> Invented:
+        """What a user that does not exist seems to have."""
+        if not self._iterations:
+            counts = Counter(one.iterations for name in self.names() for one in self.of(name).values())
+            self._iterations = max(counts, key=counts.__getitem__, default=LEAST_ITERATIONS)
+        return Invented(self._view.configs.get(SEED, self._seed.hex().encode()), self._iterations)
+
+    async def make_seed(self) -> None:
+        """All brokers share a seed, also after they were started again."""
+        if SEED in self._view.configs:
+            return
+        try:
+            await self._store.create(SEED, self._seed.hex().encode())
+        except NameExistsError:
+            pass
+        except StoreError as error:  # the next start tries again
+            _log.info("no secret for unknown users can be stored: %s", error)
+
+    async def change(self, user: str, changes: Mapping[str, ScramCredential | None]) -> None:
+        """Set or (None) delete credentials by mechanism. `ApiError` if one to delete does not exist, or the store
+        fails."""
+        name = f"{FOLDER}/{encoded_name(user)}"
+        if len(name) - len(FOLDER) - 1 > _MAX_NAME:
+            message = f"a user's name has at most {_MAX_NAME} characters, percent-encoded"
+            raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+        while True:
+            found = await read(self._store.get(name))
+            before = {} if found is None else decode_credentials(user, found.value)
+            for mechanism, credential in changes.items():
+                if credential is None and mechanism not in before:
+                    message = "Attempt to delete a user credential that does not exist"
+                    raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, message)
+            after = {key: one for key, one in {**before, **changes}.items() if one is not None}
+            try:
+                if after == before:
+                    return
+                if after:
+                    value = encode_credentials(after)
+                    version = await write(self._store, name, value, MISSING if found is None else found.version)
+                    self._view.note(name, value, version)
+                elif found is not None:
+                    await delete(self._store, name, found.version)
+                    self._view.note_all([NamedValue(name, None)])
+            except (NameExistsError, NoSuchNameError, VersionChangedError):
+                continue  # another broker changed it: read again
+            return
+
+
+def encoded_name(user: str) -> str:
+    """A part of a name in the store, which is neither ``.`` nor ``..``."""
+    return quote(user, safe="", errors="surrogatepass").replace(".", "%2E")
+
+
+def encode_credentials(credentials: Mapping[str, ScramCredential]) -> bytes:
+    return json.dumps({mechanism: one.encode() for mechanism, one in credentials.items()}, sort_keys=True).encode()
+
+
+def decode_credentials(user: str, value: bytes) -> dict[str, ScramCredential]:
+    """A value that cannot be read lets nobody in."""
+    try:
+        return {str(mechanism): ScramCredential.decode(text) for mechanism, text in json.loads(value).items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        _log.error("the credentials of user %s in the metadata store cannot be read: %s", user, error)
+        return {}

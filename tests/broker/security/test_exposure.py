@@ -1,0 +1,46 @@
+"""Which listeners are refused because other machines could use them without authentication."""
+
+from __future__ import annotations
+
+import pytest
+
+from seglog.broker.security.exposure import check_exposure
+from seglog.core.broker_config import BrokerConfig
+from seglog.core.errors import InvalidConfigError
+
+MTLS = {"listener.name.ssl.ssl.client.auth": "required"}
+SCRAM = {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}
+PLAIN = {"sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_on_loopback_everything_is_allowed(host: str, protocol: str) -> None:
+    check_exposure(BrokerConfig.from_mapping({"listeners": f"{protocol}://{host}:9092"}))
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]", "10.0.0.1", "[2001:db8::1]", "broker-1.example"])
+@pytest.mark.parametrize(
+    ("protocol", "more", "complaint"),
+    [
+        ("PLAINTEXT", {}, "PLAINTEXT lets every client do everything"),
+        ("SSL", {}, "SSL without ssl.client.auth=required"),
+        ("SSL", {"ssl.client.auth": "requested"}, "SSL without ssl.client.auth=required"),
+        ("SSL", MTLS, None),
+        ("SASL_PLAINTEXT", SCRAM, None),
+        ("SASL_PLAINTEXT", PLAIN, "PLAIN would send passwords without TLS"),
+        ("SASL_SSL", PLAIN, None),
+    ],
+)
+def test_beyond_loopback_clients_must_authenticate(
+    host: str, protocol: str, more: dict[str, str], complaint: str | None
+) -> None:
+    keys = {"listeners": f"LOCAL://127.0.0.1:1,{protocol}://{host}:9092", **more}
+    keys["listener.security.protocol.map"] = f"LOCAL:PLAINTEXT,{protocol}:{protocol}"
+    if complaint is None:
+        check_exposure(BrokerConfig.from_mapping(keys))
+        return
+    with pytest.raises(InvalidConfigError, match=complaint) as refused:
+        check_exposure(BrokerConfig.from_mapping(keys))
+    assert "--insecure" in str(refused.value)
+    check_exposure(BrokerConfig.from_mapping({**keys, "seglog.insecure.listeners": "true"}))
