@@ -32,4 +32,5 @@ ConfigSource: Any = _confluent.ConfigSource
 NewPartitions: Any = _confluent.NewPartitions
 NewTopic: Any = _confluent.NewTopic
 OffsetSpec: Any = _confluent.OffsetSpec
+Producer: Any = importlib.import_module("confluent_kafka").Producer
 ResourceType: Any = _confluent.ResourceType

@@ -37,7 +37,9 @@ class PeerDial:
         self._rng = rng
         self._tls = RenewedContext(keys, peer_context) if keys.uses_tls else None
         self._name = config.sasl_mechanism_inter_broker_protocol.upper() if keys.uses_sasl else ""
-        self._renewals: set[asyncio.Task[None]] = set()
+        self.renewals = 0
+        """Sessions that were renewed."""
+        self._under_way: set[asyncio.Task[None]] = set()
         if keys.uses_sasl:
             self._mechanism()
 
@@ -79,8 +81,8 @@ class PeerDial:
     def _renew(self, link: PeerConnection) -> None:
         if not link.is_closed:
             task = asyncio.get_running_loop().create_task(self._authenticate_again(link))
-            self._renewals.add(task)
-            task.add_done_callback(self._renewals.discard)
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
 
     async def _authenticate_again(self, link: PeerConnection) -> None:
         link.hold()
@@ -90,6 +92,7 @@ class PeerDial:
             _log.warning("A session with %s cannot be renewed: %s", link.peer, error)
             link.close()
         else:
+            self.renewals += 1
             link.release()
 
     def _mechanism(self) -> Mechanism:

@@ -1,0 +1,153 @@
+"""Three brokers that reach each other over TLS and SASL only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from seglog.core.errors import InvalidConfigError
+from tests.broker.broker_thread import RunningNode
+from tests.broker.python_clients import AdminClient, NewTopic, Producer
+from tests.broker.security.secured_node import PASSWORD, USER
+from tests.kit.certificates import Authority
+from tests.kit.waiting import wait_until
+
+_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_USERS: Final = f'username="broker" password="broker-secret" user_broker="broker-secret" user_{USER}="{PASSWORD}";'
+
+
+def settings_of(path: Path, node: int, authority: Authority) -> dict[str, str]:
+    store = authority.issue(f"broker-{node}", "IP:127.0.0.1").store
+    return {
+        "listeners": "BROKERS://127.0.0.1:0,CLIENTS://127.0.0.1:0",
+        "listener.security.protocol.map": "BROKERS:SASL_SSL,CLIENTS:SASL_SSL",
+        "inter.broker.listener.name": "BROKERS",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.brokers.plain.sasl.jaas.config": f"{_MODULE} required {_USERS}",
+        "listener.name.brokers.connections.max.reauth.ms": "1500",
+        "listener.name.brokers.ssl.client.auth": "required",
+        "listener.name.clients.plain.sasl.jaas.config": f"{_MODULE} required {_USERS}",
+        "ssl.keystore.location": str(store),
+        "ssl.truststore.location": str(authority.certificate),
+        "cluster.store": f"sqlite:{path / 'store'}",
+        "node.id": str(node),
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "replica.lag.time.max.ms": "3000",
+        "transaction.state.log.num.partitions": "1",
+    }
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[RunningNode]]:
+    authority = Authority(tmp_path / "authority")
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(RunningNode(tmp_path / str(node), settings_of(tmp_path, node, authority)))
+            for node in (1, 2, 3)
+        ]
+
+
+def client_of(nodes: list[RunningNode], tmp_path: Path) -> dict[str, str]:
+    at = next(address.host_port for address in nodes[0].node.addresses if address.name == "CLIENTS")
+    return {
+        "bootstrap.servers": at,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(tmp_path / "authority" / "ca.pem"),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+
+
+def test_brokers_replicate_and_write_markers_over_sessions_that_end(nodes: list[RunningNode], tmp_path: Path) -> None:
+    config = client_of(nodes, tmp_path)
+    admin = AdminClient(config)
+    admin.create_topics([NewTopic("t", 3, 3)])["t"].result(60)
+    wait_until(lambda: all(len(node.node.topics.by_name) >= 1 for node in nodes), "the topic on all brokers")
+    producer = Producer({**config, "transactional.id": "x", "acks": "all"})
+    producer.init_transactions(60)
+    errors: list[Any] = []
+
+    def write() -> None:
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce("t", b"tea", partition=partition, on_delivery=lambda error, _: errors.append(error))
+        producer.commit_transaction(60)
+
+    write()
+    renewed = [_renewals(node) for node in nodes]
+
+    def all_renewed() -> bool:
+        write()
+        return all(_renewals(node) >= before + 2 for node, before in zip(nodes, renewed, strict=True))
+
+    wait_until(all_renewed, "sessions between brokers to be renewed")
+    assert set(errors) == {None}
+    states = [found.state for node in nodes for found in node.node.view.partitions.values()]
+    assert all(len(state.isr_nodes) == 3 for state in states)
+    principals = {one.principal for node in nodes for one in node.node.quotas.connections if one.listener == "BROKERS"}
+    assert principals == {"User:broker"}
+
+
+def _renewals(node: RunningNode) -> int:
+    dial: Any = node.node._ground.dial
+    renewals: int = dial.renewals
+    return renewals
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "the listener BROKERS has PLAIN"),
+        (
+            {"listener.name.brokers.plain.sasl.jaas.config": f'{_MODULE} required user_broker="x";'},
+            "brokers.plain.sasl.jaas.config has no username and password",
+        ),
+        (
+            {"listener.name.brokers.plain.sasl.jaas.config": f'{_SCRAM} required username="a" password="b-secret";'},
+            "but PLAIN needs",
+        ),
+        ({"listener.name.brokers.ssl.endpoint.identification.algorithm": "ldap"}, "https or nothing"),
+    ],
+)
+def test_a_broker_that_could_not_reach_others_does_not_start(
+    tmp_path: Path, change: Mapping[str, str], complaint: str
+) -> None:
+    settings = settings_of(tmp_path, 1, Authority(tmp_path / "authority"))
+    with pytest.raises(InvalidConfigError, match=complaint) as refused:
+        RunningNode(tmp_path / "1", {**settings, **change}).start()
+    assert "secret" not in str(refused.value)
+
+
+def test_a_broker_with_another_password_gets_no_records(tmp_path: Path) -> None:
+    """It registers by the store, but replicates nothing."""
+    authority = Authority(tmp_path / "authority")
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(RunningNode(tmp_path / str(node), settings_of(tmp_path, node, authority)))
+            for node in (1, 2)
+        ]
+        wrong = settings_of(tmp_path, 3, authority)
+        name = "listener.name.brokers.plain.sasl.jaas.config"
+        wrong[name] = wrong[name].replace('password="broker-secret"', 'password="wrong"')
+        nodes.append(stack.enter_context(RunningNode(tmp_path / "3", wrong)))
+        config = client_of(nodes, tmp_path)
+        admin = AdminClient(config)
+        admin.create_topics([NewTopic("t", 1, replica_assignment=[[1, 2, 3]])])["t"].result(60)
+        producer = Producer({**config, "acks": "all"})
+        errors: list[Any] = []
+
+        def is_out_of_sync() -> bool:
+            producer.produce("t", b"tea", on_delivery=lambda error, _: errors.append(error))
+            producer.flush(30)
+            (found,) = nodes[0].node.view.partitions.values()
+            return 3 not in found.state.isr_nodes
+
+        wait_until(is_out_of_sync, "the third broker to leave the ISR")
