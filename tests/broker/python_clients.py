@@ -12,6 +12,7 @@ with warnings.catch_warnings():
     kafka: Any = importlib.import_module("kafka")
     aiokafka: Any = importlib.import_module("aiokafka")
     aiokafka_admin: Any = importlib.import_module("aiokafka.admin")
+    aiokafka_errors: Any = importlib.import_module("aiokafka.errors")
 
 
 class _Socket(socket.socket):
@@ -23,6 +24,8 @@ class _Socket(socket.socket):
 
 importlib.import_module("kafka.net.inet").KafkaNetSocket.socket = lambda _, *kind: _Socket(*kind)
 
+confluent_kafka: Any = importlib.import_module("confluent_kafka")
+Producer: Any = confluent_kafka.Producer
 _confluent: Any = importlib.import_module("confluent_kafka.admin")
 AdminClient: Any = _confluent.AdminClient
 AlterConfigOpType: Any = _confluent.AlterConfigOpType
@@ -32,5 +35,4 @@ ConfigSource: Any = _confluent.ConfigSource
 NewPartitions: Any = _confluent.NewPartitions
 NewTopic: Any = _confluent.NewTopic
 OffsetSpec: Any = _confluent.OffsetSpec
-Producer: Any = importlib.import_module("confluent_kafka").Producer
 ResourceType: Any = _confluent.ResourceType

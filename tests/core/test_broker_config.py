@@ -122,10 +122,11 @@ OURS = {
     "metrics.listener": ("string", ""),  # of our own
     "node.id": ("int", "-1"),
     "offsets.topic.replication.factor": ("int", "1"),  # there is one broker
-    "seglog.insecure.listeners": ("boolean", "false"),  # of our own, as the next three
+    "seglog.insecure.listeners": ("boolean", "false"),  # of our own, as the next four
     "seglog.max.groups": ("int", "100000"),
     "seglog.max.producers": ("int", "100000"),
     "seglog.max.transactional.ids": ("int", "100000"),
+    "seglog.scram.users": ("password", ""),
     "transaction.state.log.min.isr": ("int", "1"),
     "transaction.state.log.replication.factor": ("int", "1"),
 }

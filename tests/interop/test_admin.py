@@ -258,9 +258,11 @@ _OWN_KEYS = {
     "leader.imbalance.per.broker.percentage",
     "log.initial.task.delay.ms",
     "metrics.listener",
+    "seglog.insecure.listeners",
     "seglog.max.groups",
     "seglog.max.producers",
     "seglog.max.transactional.ids",
+    "seglog.scram.users",
     "seglog.validate.records",
 }
 """Keys that Kafka does not describe: ours, old ones, and those that it has for its tests."""

@@ -269,6 +269,11 @@ class Node:
 
         return UserCredentials(self.store, self.view)
 
+    async def _create_users(self, text: str) -> None:
+        from seglog.client.security.references import Secrets
+
+        await self.users.create(Secrets().resolve("seglog.scram.users", text), self._ground.workers)
+
     def _secured_listeners(self) -> Mapping[str, SecuredListener]:
         config = self.configuration.current
         if all(config.protocol(address.name) == "PLAINTEXT" for address in config.broker_listeners):
@@ -656,6 +661,8 @@ class Node:
             creation_rate=config.max_connection_creation_rate,
             descriptors=_for_connections(self._descriptors),
         )
+        if config.seglog_scram_users:
+            await self._create_users(config.seglog_scram_users)
         self._secured = secured = self._secured_listeners()
         advertised = {address.name: address for address in config.advertised_listeners}
         for wanted in config.broker_listeners:

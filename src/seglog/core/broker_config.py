@@ -244,6 +244,12 @@ class BrokerConfig:
     seglog_max_transactional_ids: int = setting(
         int32(1), "most transactional ids that this broker coordinates; unlimited in Kafka", default=100_000
     )
+    seglog_scram_users: str = setting(
+        _PASSWORD,
+        "name=password pairs: users that are created at the start, with all mechanisms of SCRAM, unless they exist",
+        default="",
+        is_secret=True,
+    )
     socket_request_max_bytes: int = setting(int32(1), "bytes of the largest request", default=100 * 1024**2)
     ssl_cipher_suites: str = setting(Typed("list"), "cipher suites of TLS; OpenSSL's defaults if empty", default="")
     ssl_client_auth: str = setting(

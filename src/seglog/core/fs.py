@@ -488,6 +488,15 @@ def unnamed_file(data: bytes) -> Iterator[str]:
         os.close(fd)
 
 
+def write_private(path: str, data: bytes) -> None:
+    """Write a new file that no other user can read. FileExistsError if there is one."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, 0o600)
+    try:
+        _pwrite(fd, data, 0, path)
+    finally:
+        os.close(fd)
+
+
 def _open(path: str, flags: int) -> int:
     """Open a regular file or directory. Opening a FIFO would wait for its other end, perhaps forever."""
     try:

@@ -30,6 +30,8 @@ from seglog.faults.topic_fixture import TopicFixture, TopicRecord, TopicSpec, to
 from seglog.testing.injected_fault import BrokerError, BrokerFaults, FaultFields, InjectedFault
 
 if TYPE_CHECKING:
+    from seglog.broker.security.demo_authority import DemoCertificate
+    from seglog.testing.broker_security import BrokerSecurity, SecurityProtocol, Style
     from seglog.testing.registry.server import RegistryServer
 
 __all__ = ["TEST_SETTINGS", "Broker", "BrokerClock", "BrokerError"]
@@ -100,6 +102,8 @@ class Broker:
     and its cluster does not take it back: ``copy_of`` starts with a copy of a directory, which is only read. Use a
     broker from one thread at a time; clients may be in any. ``registry``: a schema registry runs beside it
     (`registry_url`), as long as it runs; what is registered is in the topic ``_schemas``.
+    ``security``: the protocol of its listener, with certificates and ``users`` (passwords by name; `security` has
+    them, and `client_properties` what a client needs).
     """
 
     def __init__(
@@ -111,9 +115,16 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         copy_of: str | os.PathLike[str] | None = None,
         registry: bool = False,
+        security: SecurityProtocol | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         if data_dir is not None and copy_of is not None:
             raise BrokerError("a copy goes into a temporary directory: give `data_dir` or `copy_of`")
+        if registry and security is not None:
+            raise BrokerError("the schema registry connects without authentication: use a broker without `security`")
+        if users is not None and security is None:
+            raise BrokerError("`users` need `security`")
+        self._security = None if security is None else _security(security, users)
         self.topics = topic_fixtures(topics)
         self.settings = {**TEST_SETTINGS, **{key: _text(value) for key, value in settings.items()}}
         self.is_process = process
@@ -147,6 +158,29 @@ class Broker:
             raise BrokerError("the broker was not started: use it in a with statement, or call start()")
         return self._registry.url
 
+    @property
+    def security(self) -> BrokerSecurity:
+        """Its certificates and users."""
+        if self._security is None:
+            raise BrokerError('the broker has no security: Broker(security="SASL_SSL") has')
+        return self._security
+
+    def client_properties(
+        self,
+        user: str = "alice",
+        *,
+        password: str | None = None,
+        mechanism: str = "SCRAM-SHA-256",
+        certificate: DemoCertificate | None = None,
+        style: Style = "librdkafka",
+    ) -> dict[str, str]:
+        """What a client needs to connect as ``user``: as `BrokerSecurity.properties`. Without security, its address."""
+        if self._security is None:
+            return {"bootstrap.servers": self.bootstrap}
+        return self._security.properties(
+            self.bootstrap, user, password=password, mechanism=mechanism, certificate=certificate, style=style
+        )
+
     def __repr__(self) -> str:
         state = "paused" if self.is_paused else "running" if self.is_running else "stopped"
         return f"<Broker {self._bootstrap or '(no address yet)'} {state}>"
@@ -173,8 +207,10 @@ class Broker:
         elif not self._bootstrap:
             _take_out_of_cluster(self.data_dir)
         port = self._bootstrap.rpartition(":")[2] or "0"
-        listeners = f"PLAINTEXT://{_LOOPBACK}:{port}"
-        settings = {"listeners": listeners, "log.dirs": self.data_dir, **self.settings}
+        protocol = "PLAINTEXT" if self._security is None else self._security.protocol
+        secured = {} if self._security is None else self._security.settings()
+        listeners = f"{protocol}://{_LOOPBACK}:{port}"
+        settings = {"listeners": listeners, "log.dirs": self.data_dir, **secured, **self.settings}
         if sys.platform != "linux":  # elsewhere only one socket is bound to a port at a time
             self._ports.release()
         try:
@@ -384,6 +420,12 @@ def _registry_server() -> RegistryServer:
     from seglog.testing.registry.server import RegistryServer
 
     return RegistryServer()
+
+
+def _security(protocol: SecurityProtocol, users: Mapping[str, str] | None) -> BrokerSecurity:
+    from seglog.testing.broker_security import USERS, BrokerSecurity
+
+    return BrokerSecurity(protocol, USERS if users is None else users)
 
 
 def _process_runner() -> KillableRunner:

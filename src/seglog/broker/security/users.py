@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from seglog.broker.requests import ApiError
-from seglog.broker.security.scram import Invented, ScramCredential
+from seglog.broker.security.scram import SCRAM_DIGESTS, Invented, ScramCredential
 from seglog.broker.store_writes import delete, read, write
 from seglog.client.security.scram import LEAST_ITERATIONS
 from seglog.cluster.cluster_view import ClusterView, NamedValue
@@ -30,6 +32,9 @@ from seglog.cluster.store import (
     VersionChangedError,
 )
 from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import InvalidConfigError
+from seglog.core.ground import Workers
+from seglog.core.settings import HIDDEN
 
 if TYPE_CHECKING:
     from seglog.cluster.cluster_view import Changes
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("seglog.security")
 FOLDER: Final = "config/users"
 SEED: Final = "config/security/scram-seed"
+_COMMA: Final = re.compile(r"(?<!\\),")
 _SEED_BYTES: Final = 32
 _MAX_NAME: Final = 255
 """The longest part of a name in the store (`seglog.cluster.store`)."""
@@ -89,6 +95,12 @@ class UserCredentials:
         except StoreError as error:  # the next start tries again
             _log.info("no secret for unknown users can be stored: %s", error)
 
+    async def create(self, text: str, workers: Workers) -> None:
+        """Create the users of ``seglog.scram.users`` that do not exist. `ApiError` if the store fails."""
+        for user, password in user_passwords(text).items():
+            if not self.of(user):
+                await self.change(user, await workers.run(partial(credentials_of, password)))
+
     async def change(self, user: str, changes: Mapping[str, ScramCredential | None]) -> None:
         """Set or (None) delete credentials by mechanism. `ApiError` if one to delete does not exist, or the store
         fails."""
@@ -117,6 +129,27 @@ class UserCredentials:
             except (NameExistsError, NoSuchNameError, VersionChangedError):
                 continue  # another broker changed it: read again
             return
+
+
+def credentials_of(password: str) -> dict[str, ScramCredential]:
+    """Of all mechanisms. Takes some milliseconds."""
+    return {mechanism: ScramCredential.of_password(digest, password) for mechanism, digest in SCRAM_DIGESTS.items()}
+
+
+def user_passwords(text: str) -> dict[str, str]:
+    r"""
+    >>> user_passwords(r"ann=x=1, bob=a\,b")
+    {'ann': 'x=1', 'bob': 'a,b'}
+    """
+    found = {}
+    for pair in _COMMA.split(text):
+        name, equals, password = pair.strip().partition("=")
+        if not name and not equals:
+            continue
+        if not name or not password:
+            raise InvalidConfigError(f"seglog.scram.users={HIDDEN} is not allowed: name=password, commas between them")
+        found[name] = password.replace("\\,", ",")
+    return found
 
 
 def encoded_name(user: str) -> str:
