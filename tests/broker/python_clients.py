@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import socket
+import ssl
 import warnings
 from typing import Any
 
@@ -17,6 +18,13 @@ with warnings.catch_warnings():
 
 class _Socket(socket.socket):
     """kafka-python leaves one behind when it is closed while it connects, and a test may not leave any."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class ClosedTlsSocket(ssl.SSLSocket):
+    """As `_Socket`, for ``SSLContext.sslsocket_class``."""
 
     def __del__(self) -> None:
         self.close()

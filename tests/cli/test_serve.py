@@ -103,6 +103,10 @@ def test_keys_come_from_the_file_the_environment_and_the_command_line(tmp_path: 
     ("arguments", "reason"),
     [
         (("--listen", "nowhere"), "NAME://HOST:PORT"),
+        (("--listen", "0.0.0.0:0"), "PLAINTEXT lets every client do everything"),
+        (("--listen", "SSL://127.0.0.1:0"), "needs a private key"),
+        (("--user", "a,b"), "seglog users add"),
+        (("--password-file", "x"), "--password-file needs --user"),
         (("--set", "num.partitions"), "KEY=VALUE"),
         (("--set", "num.partitions=0"), "num.partitions"),
         (("--set", "log.dirs=/a,/b"), "one log directory"),

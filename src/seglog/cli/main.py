@@ -95,6 +95,12 @@ CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "leave": Command("cluster.log_dirs", "Remove log directories from their cluster."),
 }
 
+USERS_COMMANDS: Final[Mapping[str, Command]] = {
+    "add": Command("cluster.users", "Add a user, or change its password.", "add_user"),
+    "delete": Command("cluster.users", "Delete a user.", "delete_user"),
+    "list": Command("cluster.users", "List users.", "list_users"),
+}
+
 RECORDS_COMMANDS: Final[Mapping[str, Command]] = {
     "delete": Command("wire.records", "Delete the records of partitions before an offset or a time."),
 }
@@ -139,6 +145,7 @@ GROUPS: Final[Mapping[str, CommandGroup]] = {
     "topics": CommandGroup("Topics of a cluster (needs seglog[client]).", TOPICS_COMMANDS),
     "configs": CommandGroup("Configurations of topics and brokers.", CONFIGS_COMMANDS),
     "groups": CommandGroup("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
+    "users": CommandGroup("Users that authenticate with SCRAM.", USERS_COMMANDS),
     "records": CommandGroup("Delete records of topics.", RECORDS_COMMANDS),
     "transactions": CommandGroup("Transactions: states, partitions, hanging ones.", TRANSACTIONS_COMMANDS),
     "leaders": CommandGroup("Elect leaders of partitions.", LEADERS_COMMANDS),

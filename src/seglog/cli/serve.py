@@ -81,6 +81,24 @@ class BrokerOptions(NamedTuple):
             show_default=False,
         ),
     ] = None
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user",
+            metavar="NAME",
+            help="Create a user with SCRAM if there is none of this name.",
+            show_default=False,
+        ),
+    ] = None
+    password_file: Annotated[
+        str | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="Read the password of --user from the first line of a file. Default: ask for it.",
+            show_default=False,
+        ),
+    ] = None
     insecure: Annotated[
         bool,
         typer.Option(
@@ -110,6 +128,16 @@ class BrokerOptions(NamedTuple):
             mapping["log.dirs"] = self.data_dir
         elif not mapping.get("log.dirs") and not mapping.get("log.dir"):
             mapping["log.dirs"] = default_data_dir(os.environ)
+        if self.user is not None:
+            from seglog.cli.cluster.users import read_password
+
+            if any(mark in self.user for mark in ",="):
+                raise OptionError("--user: a name with , or = cannot be given here: seglog users add")
+            password = read_password(self.user, self.password_file).replace(",", "\\,")
+            others = mapping.get("seglog.scram.users")
+            mapping["seglog.scram.users"] = ",".join([*([others] if others else []), f"{self.user}={password}"])
+        elif self.password_file is not None:
+            raise OptionError("--password-file needs --user")
         if self.insecure:
             mapping["seglog.insecure.listeners"] = "true"
         own = {"metrics.listener": self.metrics, "cluster.store": self.cluster, "node.id": self.node_id}

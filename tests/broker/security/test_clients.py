@@ -13,7 +13,14 @@ import pytest
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import ClusterConnections
 from seglog.core.errors import AuthenticationFailedError, RequestFailedError
-from tests.broker.python_clients import AdminClient, aiokafka_admin, aiokafka_errors, confluent_kafka, kafka
+from tests.broker.python_clients import (
+    AdminClient,
+    ClosedTlsSocket,
+    aiokafka_admin,
+    aiokafka_errors,
+    confluent_kafka,
+    kafka,
+)
 from tests.broker.security.secured_node import LISTENERS, MECHANISMS, PASSWORD, USER, SecuredNode
 from tests.kit.certificates import Identity
 
@@ -42,6 +49,7 @@ class Login:
         if not self.protocol.endswith("SSL"):
             return None
         context = self.node.client_context() if self.trusts else ssl.create_default_context()
+        context.sslsocket_class = ClosedTlsSocket
         if self.identity is not None:
             context.load_cert_chain(self.identity.chain, self.identity.key)
         return context

@@ -104,31 +104,40 @@ class UserCredentials:
     async def change(self, user: str, changes: Mapping[str, ScramCredential | None]) -> None:
         """Set or (None) delete credentials by mechanism. `ApiError` if one to delete does not exist, or the store
         fails."""
-        name = f"{FOLDER}/{encoded_name(user)}"
-        if len(name) - len(FOLDER) - 1 > _MAX_NAME:
-            message = f"a user's name has at most {_MAX_NAME} characters, percent-encoded"
-            raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
-        while True:
-            found = await read(self._store.get(name))
-            before = {} if found is None else decode_credentials(user, found.value)
-            for mechanism, credential in changes.items():
-                if credential is None and mechanism not in before:
-                    message = "Attempt to delete a user credential that does not exist"
-                    raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, message)
-            after = {key: one for key, one in {**before, **changes}.items() if one is not None}
-            try:
-                if after == before:
-                    return
-                if after:
-                    value = encode_credentials(after)
-                    version = await write(self._store, name, value, MISSING if found is None else found.version)
-                    self._view.note(name, value, version)
-                elif found is not None:
-                    await delete(self._store, name, found.version)
-                    self._view.note_all([NamedValue(name, None)])
-            except (NameExistsError, NoSuchNameError, VersionChangedError):
-                continue  # another broker changed it: read again
-            return
+        name, value, version = await change_credentials(self._store, user, changes)
+        if value is None:
+            self._view.note_all([NamedValue(name, None)])
+        else:
+            self._view.note(name, value, version)
+
+
+async def change_credentials(
+    store: MetadataStore, user: str, changes: Mapping[str, ScramCredential | None]
+) -> tuple[str, bytes | None, int]:
+    """As `UserCredentials.change`; returns name, value and version in the store."""
+    name = f"{FOLDER}/{encoded_name(user)}"
+    if len(name) - len(FOLDER) - 1 > _MAX_NAME:
+        message = f"a user's name has at most {_MAX_NAME} characters, percent-encoded"
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+    while True:
+        found = await read(store.get(name))
+        before = {} if found is None else decode_credentials(user, found.value)
+        for mechanism, credential in changes.items():
+            if credential is None and mechanism not in before:
+                message = "Attempt to delete a user credential that does not exist"
+                raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, message)
+        after = {key: one for key, one in {**before, **changes}.items() if one is not None}
+        try:
+            if after:
+                value = encode_credentials(after)
+                if found is not None and value == found.value:
+                    return name, value, found.version
+                return name, value, await write(store, name, value, MISSING if found is None else found.version)
+            if found is not None:
+                await delete(store, name, found.version)
+            return name, None, 0
+        except (NameExistsError, NoSuchNameError, VersionChangedError):
+            continue  # another broker changed it: read again
 
 
 def credentials_of(password: str) -> dict[str, ScramCredential]:
