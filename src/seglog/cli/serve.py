@@ -129,7 +129,7 @@ class BrokerOptions(NamedTuple):
         elif not mapping.get("log.dirs") and not mapping.get("log.dir"):
             mapping["log.dirs"] = default_data_dir(os.environ)
         if self.user is not None:
-            from seglog.cli.cluster.users import read_password
+            from seglog.cli.passwords import read_password
 
             if any(mark in self.user for mark in ",="):
                 raise OptionError("--user: a name with , or = cannot be given here: seglog users add")

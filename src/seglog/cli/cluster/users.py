@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from getpass import getpass
 from typing import Annotated, Final
 from urllib.parse import unquote
 
 import typer
 
 from seglog.cli.cluster.store_session import Store, with_store
-from seglog.cli.options import OptionError
 from seglog.cli.output import FINE, Out
+from seglog.cli.passwords import read_password
 
 Password = Annotated[
     str | None,
@@ -63,16 +62,3 @@ def list_users(store: Store) -> int:
         out.line(f"{name}: {', '.join(sorted(decode_credentials(name, values[key].value)))}")
     out.flush()
     return FINE
-
-
-def read_password(user: str, path: str | None) -> str:
-    """From the file, or from the terminal, where it is not shown. `OptionError` if it is empty."""
-    if path is None:
-        password = getpass(f"password of {user}: ")
-    else:
-        from seglog.client.security.references import Secrets
-
-        password = Secrets().read_text("--password-file", path).partition("\n")[0].rstrip("\r")
-    if not password:
-        raise OptionError("the password is empty")
-    return password
