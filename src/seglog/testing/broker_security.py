@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from seglog.broker.security.demo_authority import DemoAuthority, DemoCertificate
-from seglog.testing.broker_error import BrokerError
+from seglog.testing.injected_fault import BrokerError
 
 SecurityProtocol = Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Style = Literal["librdkafka", "java"]

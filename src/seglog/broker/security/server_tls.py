@@ -9,8 +9,7 @@ from typing import Final
 
 from seglog.broker.security.key_stores import key_material, trust_of
 from seglog.broker.security.listener_keys import ListenerKeys
-from seglog.client.security.cipher_suites import SUITES
-from seglog.client.security.security_config import TLS_1_2, TLS_1_3
+from seglog.client.security.security_config import SUITES, TLS_1_2, TLS_1_3
 from seglog.client.security.tls import identify, set_versions, trust
 from seglog.core.errors import InvalidConfigError, SeglogError
 
