@@ -21,7 +21,7 @@ from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.finished_segment import read_finished, stamp
 from seglog.storage.log.log import Log
-from seglog.testing import ManualClock
+from tests.kit.manual_clock import ManualClock
 from tests.kit.memory_fs import MemoryFs
 from tests.storage.adopt.adopting import DIR, T, stage
 from tests.storage.disk import values
