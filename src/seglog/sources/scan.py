@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
@@ -161,6 +162,8 @@ def scan(
         if directory is not None:
             raise InvalidConfigError("directory is for files beside brokers: name them in the first argument")
         made, logs = _files(fs, _paths(source), parsed, given, begin, stop)
+    for note in made.notes:
+        warnings.warn(f"seglog: {note}", stacklevel=2)
     shown = ScanColumns(
         columns, made.formats, lambda: logs.topics, fs, permissive=made.permissive, dead_letters=made.dead_letters
     )
