@@ -17,6 +17,7 @@ from seglog.cli.options import OptionError, check_choice, key_values, with_optio
 from seglog.cli.output import FINE, Out, fail, json_bytes, show_table
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.extras import require
+from seglog.core.fs import OsFs
 from seglog.core.utf8 import decode_utf8
 
 if TYPE_CHECKING:
@@ -204,8 +205,10 @@ def _write(database: Any, query: str, result: Result) -> None:
         return
     reader = pa.RecordBatchReader.from_stream(found)
     if result.out is not None:
-        with open(result.out, "wb") as file, Out(file) as out:
+        text = io.BytesIO()
+        with Out(text) as out:
             _write_table(out, reader)
+        OsFs().write(result.out, text.getvalue())
         return
     with Out() as out:
         if result.format == "table":
