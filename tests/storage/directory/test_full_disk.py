@@ -451,3 +451,21 @@ def test_nothing_acknowledged_is_lost_on_a_disk_that_fills_up(seed: int) -> None
             story.free()
             story.opened = story.open()
     story.check(story.opened, durable=-1)
+
+
+@pytest.mark.parametrize("torn", [b"", b"version: 0\ntopic", bytes(43)])
+def test_a_torn_topic_id_without_room_for_a_whole_one_is_removed(torn: bytes) -> None:
+    """A power cut leaves such a file. Kafka does not start with it, but makes its own where there is none."""
+    fs, opened, _ = flushed_log()
+    topic_id = opened.topic_id("t")
+    opened.close()
+    path = f"{DIR}/t-0/partition.metadata"
+    whole = fs.read(path)
+    fs.write(path, torn)
+    fs.capacity = fs.used
+    with open_dir(fs) as again:
+        assert again.topic_id("t") == topic_id
+        assert not fs.exists(path)
+        fs.capacity = fs.used + 100_000
+    with open_dir(fs):
+        assert fs.read(path) == whole

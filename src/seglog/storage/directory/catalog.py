@@ -624,13 +624,14 @@ class Catalog:
         path = self.path_of(partition)
         entry = self.entries.get(partition.topic)
         expected = entry.topic_id if entry is not None else None
-        if expected is not None and is_torn(self.fs, path, expected):
-            found = None
-        else:
-            found = read_partition_metadata(self.fs, path)
+        torn = expected is not None and is_torn(self.fs, path, expected)
+        found = None if torn else read_partition_metadata(self.fs, path)
         if found is None and expected is not None:
-            with suppress(NoSpaceError):  # ``seglog.topics`` has the id, and the next start tries again
+            try:
                 write_partition_metadata(self.fs, path, expected)
+            except NoSpaceError:  # ``seglog.topics`` has the id, and the next start tries again
+                if torn:  # Kafka does not start with such a file; without one it writes its own
+                    self.fs.unlink(os.path.join(path, PARTITION_METADATA))
         elif found is not None and expected is not None and found != expected:
             raise InvalidLogDirError(
                 f"{os.path.join(path, PARTITION_METADATA)}: topic id {encode_id(found)} is not that of the topic, "
