@@ -201,6 +201,8 @@ def describe_group(
     return found
 
 
+_EMPTY_LISTS: Final = frozenset({"ssl.cipher.suites"})
+"""Keys whose default is an empty list, not null."""
 _DYNAMIC: Final = DYNAMIC_KEYS | LISTENER_DYNAMIC_KEYS
 
 
@@ -215,7 +217,11 @@ def describe_broker(configuration: Configuration, wanted: Collection[str] | None
         for synonym in _later_names(name):
             layers += _layers(synonym, configuration)
         value, source = (own[0][1], own[0][2]) if own else (None, ConfigSource.DEFAULT)
-        found.append(_described(row, value or None, source, layers, read_only=name not in _DYNAMIC))
+        found.append(
+            _described(
+                row, value if name in _EMPTY_LISTS else value or None, source, layers, read_only=name not in _DYNAMIC
+            )
+        )
     return found + [
         _described_without_effect(row, configuration)
         for name, row in kafka_only_keys().items()
@@ -291,7 +297,7 @@ def _layers(row: Setting, configuration: Configuration) -> Iterator[_Layer]:
         if row.name in texts:
             yield row.name, texts[row.name], source
     default = default_text(row)
-    if default:
+    if default or (default is not None and row.name in _EMPTY_LISTS):
         yield row.name, default, ConfigSource.DEFAULT
 
 
