@@ -34,14 +34,14 @@ def test_reports_errors_before_spark_starts(tmp_path: Path) -> None:
     into = ("--into", tmp_path, "--topic", "t")
     table = ("table", tmp_path, tmp_path / "warehouse")
     for arguments, reason in (
-        (("nothing",), "No such command 'nothing'"),
+        (("nothing",), "no such command: nothing"),
         (("verify",), "Missing argument"),
         (("verify", tmp_path / "none"), "No such file or directory"),
         (("verify", tmp_path, "--conf", "spark.x"), "as in spark.driver.memory=4g"),
         (table, "--topic is missing"),
         ((*table, "--topic", "t", "--retain", "day"), "--retain day: it can only be log"),
-        ((*table, "--topic", "t", "--latest"), "No such option: --latest"),
-        (("export", tmp_path, "out"), "No such command 'export'"),
+        ((*table, "--topic", "t", "--latest"), "no such option: --latest"),
+        (("export", tmp_path, "out"), "no such command: export"),
         (("dump", tmp_path, "--json", "--output", "x"), "exclude each other"),
         (("ingest", tmp_path / "x.csv", *into, "--bad-lines", "no"), "error or skip"),
         (("ingest", tmp_path / "x.csv", *into, "--header", "x"), "--header: 'x' is not NAME=EXPR"),
