@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import invalidate_caches
 from os.path import relpath
 from pathlib import Path
 from textwrap import indent
@@ -35,8 +37,11 @@ TOLD: Final = frozenset({"group", "produce", "broker", "three brokers", "stream"
 """Steps that the picture shows: the group, the broker, the failover and the windows."""
 
 
-def run(directory: Path, limit: int | None = None) -> int:
-    """Run all steps in ``directory`` with the first ``limit`` flights (None: all). 1 if an answer is wrong, else 0."""
+def run(directory: Path, limit: int | None = None, install: str | None = None) -> int:
+    """Run all steps in ``directory`` with the first ``limit`` flights (None: all). 1 if an answer is wrong, else 0.
+
+    ``install`` is a command that installs Spark. It runs while the broker works.
+    """
     start = time.perf_counter()
     show = Show()
     log_dir = prepare(directory)
@@ -48,8 +53,7 @@ def run(directory: Path, limit: int | None = None) -> int:
         "killed, and writes its windows back, each exactly once.",
     )
     with ThreadPoolExecutor(1) as background:
-        spark_log = directory / "spark.log"
-        starting = background.submit(get_spark, "seglog demo", master=CORES, config=SPARK, jvm_log=str(spark_log))
+        starting = background.submit(start_spark, directory, install)
         try:
             with Server(log_dir, directory / "broker.log") as server:
                 say_ready(show, server)
@@ -74,6 +78,16 @@ def run(directory: Path, limit: int | None = None) -> int:
     return 0
 
 
+def start_spark(directory: Path, install: str | None) -> SparkSession:
+    """Start a session; before that, run the command ``install``. Raises SystemExit with its output if it fails."""
+    if install is not None:
+        done = subprocess.run(shlex.split(install), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{install} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        invalidate_caches()  # what it has installed can be imported
+    return get_spark("seglog demo", master=CORES, config=SPARK, jvm_log=str(directory / "spark.log"))
+
+
 def first_rows(table: bytes, limit: int | None) -> bytes:
     """The table with its first ``limit`` flights."""
     return table if limit is None else b"".join(table.splitlines(keepends=True)[: limit + 1])
@@ -86,7 +100,7 @@ def say_ready(show: Show, server: Server) -> None:
         "bold cyan",
     )
     memory = f", {server.memory / 1e6:.0f} MB" if server.memory else ""
-    show.line(f"  ready after {server.ready['seconds']:.2f} s on {server.bootstrap}{memory}; Spark starts meanwhile")
+    show.line(f"  ready after {server.ready['seconds']:.2f} s on {server.bootstrap}{memory}")
     config = [part for item in CONFIG.items() for part in ("--config", "=".join(item))]
     show.command(["topics", "create", TOPIC, "--partitions", str(PARTITIONS), *config, "-b", server.bootstrap])
 
@@ -97,7 +111,7 @@ def serve(
     """The steps that need the broker. Returns differences from the source table as text, and Spark's answers."""
     with Group(server.bootstrap, directory / "group.log") as group:
         records = consume(show, server, group, table)
-        with show.step("Wait for Spark, which was started at the beginning", "start Spark") as step:
+        with show.step("Wait for Spark, which was installed and started meanwhile", "start Spark") as step:
             spark = starting.result()
             # Spark finds a sink by the session that is active in the calling thread, and this makes it active here.
             spark.createDataFrame([], "flight string")
@@ -338,12 +352,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     parser = ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("demo-out"), help="where everything goes (default: demo-out)")
+    parser.add_argument("--install", metavar="COMMAND", help="a command that installs Spark while the broker works")
     parser.add_argument("--flights", type=int, default=None, metavar="N", help="only the first N flights")
     options = parser.parse_args(arguments)
     if options.flights is not None and options.flights < 1:
         parser.error("--flights: at least 1")
     try:
-        return run(options.dir, options.flights)
+        return run(options.dir, options.flights, options.install)
     except SeglogError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2

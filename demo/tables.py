@@ -12,7 +12,6 @@ import polars as pl
 
 from demo.produce import TOPIC
 from demo.questions import Delays
-from seglog.spark import table
 from seglog.table.building import TableUpdate, update_table
 from seglog.table.iceberg.log_table import LogTable
 
@@ -31,6 +30,8 @@ def keep(log_dir: str, path: Path) -> TableUpdate:
 
 def count_by_spark(spark: SparkSession, path: Path) -> Mapping[str, Delays]:
     from pyspark.sql import functions as f
+
+    from seglog.spark import table
 
     delay = f.col("value.dep_delay")
     counted = table(spark, path).groupBy("value.carrier").agg(f.count("*"), f.count(delay), f.sum(delay))

@@ -30,12 +30,12 @@ def test_version_is_the_same_in_the_package_and_the_project() -> None:
     assert re.findall(r'^version = "(.*)"', _text("pyproject.toml"), re.MULTILINE) == [seglog.__version__]
 
 
-def test_locks_of_the_image_and_the_site_pin_what_the_lock_pins() -> None:
+def test_every_lock_pins_what_the_lock_pins() -> None:
     def pins(name: str) -> dict[str, str]:
         return dict(re.findall(r"^([\w.-]+)==(\S+)", _text(name), re.MULTILINE))
 
     locked = pins("requirements.lock")
-    for name in ("deploy/requirements.lock", "docs_site/requirements.lock"):
+    for name in ("deploy/requirements.lock", "demo/first.lock", "demo/spark.lock", "docs_site/requirements.lock"):
         assert {key: pin for key, pin in pins(name).items() if locked.get(key, pin) != pin} == {}
 
 
