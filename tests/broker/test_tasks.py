@@ -93,7 +93,7 @@ def kill(running: RunningNode, name: str) -> asyncio.Task[Any]:
             waits_for: Any = None if task is None else task._fut_waiter
             while hasattr(waits_for, "get_coro"):  # of another task
                 waits_for = waits_for._fut_waiter
-            if waits_for is not None:
+            if waits_for is not None and not waits_for.done():
                 waits_for.set_exception(RuntimeError(KILLED))
                 killed: asyncio.Task[Any] = task
                 return killed
