@@ -41,15 +41,11 @@ class Records(NamedTuple):
     ] = None
     value_format: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="Values are json, avro or protobuf: their fields are columns.",
-            show_default=False,
-        ),
+        typer.Option(metavar="json|avro|protobuf", help="Fields of values become columns.", show_default=False),
     ] = None
-    key_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="The same for keys.", show_default=False)] = (
-        None
-    )
+    key_format: Annotated[
+        str | None, typer.Option(metavar="json|avro|protobuf", help="The same for keys.", show_default=False)
+    ] = None
     registry: Annotated[
         str | None, typer.Option(metavar="URL", help="The schema registry of such values.", show_default=False)
     ] = None
@@ -69,7 +65,8 @@ class Records(NamedTuple):
 class Result(NamedTuple):
     """The form of the result."""
 
-    format: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{', '.join(_FORMATS)}.")] = "table"
+    format: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="The form.")] = "table"
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON, as --format json does.")] = False
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write the result to FILE.", show_default=False)
     ] = None
@@ -98,6 +95,8 @@ def sql(
     A topic is a view of its name: key, value, topic, partition, offset, timestamp, timestampType, headers, and the
     fields of typed values. Only partitions, offsets and columns that the query needs are read.
     """
+    if result.as_json:
+        result = result._replace(format="json")
     check_choice("--format", result.format, _FORMATS)
     if records.bootstrap is None and not paths:
         raise OptionError("sql needs brokers (-b HOST:PORT), a log directory or a warehouse")

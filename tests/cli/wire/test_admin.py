@@ -249,9 +249,9 @@ def test_topics_by_name_and_times_before_now(wire: Run, topic_name: str) -> None
 
 def test_an_unknown_option_or_command_names_the_nearest(run: Run) -> None:
     for arguments, hint in (
-        (("offsets", "--tiem", "1"), "(Possible options: --time, --timeout, --topic) (see seglog offsets --help)"),
-        (("topics", "delet", "t"), "Did you mean 'delete'? (see seglog topics --help)"),
-        (("offsets", "--zzz"), "No such option: --zzz (see seglog offsets --help)"),
+        (("offsets", "--tiem", "1"), "no such option: --tiem; did you mean --time? (see seglog offsets --help)"),
+        (("topics", "delet", "t"), "no such command: delet; did you mean delete? (see seglog topics --help)"),
+        (("offsets", "--zzz"), "no such option: --zzz (see seglog offsets --help)"),
     ):
         ran = run(*arguments)
         assert (ran.code, ran.err.count("\n")) == (2, 1)

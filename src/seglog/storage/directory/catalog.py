@@ -12,7 +12,7 @@ import logging
 import os.path
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from operator import index
 from typing import Final, NamedTuple
