@@ -204,10 +204,10 @@ def _write(database: Any, query: str, result: Result) -> None:
         return
     reader = pa.RecordBatchReader.from_stream(found)
     if result.out is not None:
-        text = io.BytesIO()
-        with Out(text) as out:
+        buffer = io.BytesIO()
+        with Out(buffer) as out:
             _write_table(out, reader)
-        OsFs().write(result.out, text.getvalue())
+        OsFs().write(result.out, buffer.getvalue())
         return
     with Out() as out:
         if result.format == "table":
