@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -43,3 +45,9 @@ def test_what_ci_runs_is_in_the_makefile() -> None:
     called = re.findall(r"^make ([\w-]+)$", _text(".ci/run"), re.MULTILINE)
     assert called
     assert [target for target in called if f"\n{target}:" not in _text("Makefile")] == []
+
+
+def test_windows_is_refused_in_one_sentence() -> None:
+    program = "import sys; sys.platform = 'win32'; import seglog"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: seglog runs on Linux and macOS, not on Windows")

@@ -18,8 +18,11 @@ Names are imported when they are first used, so that `import seglog` costs next 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
+if sys.platform == "win32":  # directories cannot be fsynced there, and open files not renamed
+    raise ImportError("seglog runs on Linux and macOS, not on Windows: use it in WSL 2 or in a container")
 if TYPE_CHECKING:
     from seglog.core.errors import SeglogError
     from seglog.records.compression import Codec
