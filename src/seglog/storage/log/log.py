@@ -112,6 +112,8 @@ class Log:
         self.epoch_file = EpochFile(ground.fs, path, loaded.epochs)
         self.log_start_offset = loaded.log_start_offset  # guarded by lock
         self.log_end_offset = loaded.log_end_offset  # guarded by lock
+        self._rolled: dict[Segment, int] = {}  # set once: each change of it is one step
+        """Segments that were rolled, and where they end; their indexes may not be flushed."""
         self.recovery_point = self._records_flushed = loaded.recovery_point  # guarded by _flushing
         self.high_watermark = loaded.log_end_offset if hw_follows_end else loaded.high_watermark  # guarded by lock
         self.last_flush_ms = self.clock.now_ms()  # guarded by _flushing
@@ -500,6 +502,7 @@ class Log:
             active.become_active()
             raise
         self._jitter_ms = self._new_jitter()
+        self._rolled[active] = base
         self.background.submit(lambda: self._flush_rolled(active, base))
         return segment
 
@@ -588,15 +591,19 @@ class Log:
         """
         try:
             if not self.closed and end_offset <= self.recovery_point:
-                with self._guard(), self._exclusive_flush():
-                    segment.flush()
-                    producer_snapshots.flush(self.fs, self.path, end_offset)
+                self._flush_files(segment, end_offset)
             self.flush(end_offset)
+            self._rolled.pop(segment, None)
             if not self.closed:
                 with self._guard():
                     self._segments.note_sealed(self.recovery_point)
         except LogDirFullError:  # an index that has not found its place: it is tried again until it has
             self.background.schedule(_AGAIN_MS, lambda: self._flush_rolled(segment, end_offset))
+
+    def _flush_files(self, segment: Segment, end_offset: int) -> None:
+        with self._guard(), self._exclusive_flush():
+            segment.flush()
+            producer_snapshots.flush(self.fs, self.path, end_offset)
 
     def lower_recovery_point(self, offset: int) -> None:
         """Records from ``offset`` on are about to be cut off, or were."""
@@ -806,6 +813,10 @@ class Log:
                 with self._guard():
                     self.active.become_inactive()
                 self.flush()
+                with suppress(LogDirFullError):
+                    for segment, end_offset in list(self._rolled.items()):  # the background thread has not come to them
+                        if segment in self.segments:
+                            self._flush_files(segment, end_offset)
                 with suppress(LogDirFullError), self._guard():  # the next start makes good for it
                     self._segments.note_sealed(self.recovery_point)
                     if self.manifest.entries:
