@@ -268,7 +268,10 @@ def test_a_damaged_record_is_never_passed_over(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         ({"includeControl": "true"}, "option includeControl: a transaction's marker has no key; the view is latest"),
-        ({"maxMemoryPerTask": "2g"}, "option maxMemoryPerTask is 2147483648: at most 1g"),
+        (
+            {"maxMemoryPerTask": "2g"},
+            "option maxMemoryPerTask is '2g': it must be a size above 0, as in 134217728 or 128m",
+        ),
         (
             {"view": "latest-parts", "keyFormat": "json", "keySchema": "n int"},
             "option keyFormat: the view latest-parts has keys as bytes",

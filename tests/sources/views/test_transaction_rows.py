@@ -49,8 +49,12 @@ def test_a_broker_shows_what_its_directory_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (b"\0\0\0\1a", b"\0\7", "version 7 of a transaction's record; 1 is the last one known"),
-        (b"\0\0\0\1a", b"", "a record of a transaction cannot be read: "),
+        (
+            b"\0\0\0\1a",
+            b"\0\7",
+            "version 7 of a transaction's record (TransactionLogValue) is not supported: the latest is 1",
+        ),
+        (b"\0\0\0\1a", b"", "a transaction's record cannot be read: "),
         (b"\0\5", b"", "a record of another type"),
     ],
 )

@@ -313,7 +313,7 @@ def test_bulk_appends_follow_each_other() -> None:
     assert plan.epoch_starts == ((1, 7),)
     with pytest.raises(CorruptBatchError):
         log.plan(data + b"\0", Origin.BULK)
-    with pytest.raises(InvalidRecordError, match="message of magic 1 behind"):
+    with pytest.raises(InvalidRecordError, match="message of magic 1 after"):
         log.plan(data + b"\0" * 11 + b"\x0e" + b"\0" * 4 + b"\1" + b"\0" * 9, Origin.BULK)
 
 
