@@ -25,7 +25,7 @@ def selection_of(options: ReadOptions, columns: Sequence[str]) -> Selection:
 def output_batches(batch: pa.RecordBatch, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """``batch`` in parts of as many rows and bytes as the options allow, with the columns and types of ``schema``."""
     for part in _halves(batch, options.batch_rows, options.batch_bytes):
-        yield _as(part, schema)
+        yield with_schema(part, schema)
 
 
 def _halves(batch: pa.RecordBatch, rows: int, size: int) -> Iterator[pa.RecordBatch]:
@@ -38,7 +38,8 @@ def _halves(batch: pa.RecordBatch, rows: int, size: int) -> Iterator[pa.RecordBa
         yield batch
 
 
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``schema``, by name, with its types."""
     arrays = [
         array if (array := batch.column(field.name)).type == field.type else array.cast(field.type) for field in schema
     ]

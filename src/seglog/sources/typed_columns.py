@@ -26,9 +26,8 @@ def read_typed(
     read: Callable[[pa.Schema], Iterator[pa.RecordBatch]], schema: pa.Schema, formats: ReadFormats, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a task with exactly ``schema``; ``read`` returns them with a schema of binary keys and values."""
-    import pyarrow as pa
-
     from seglog.records.columns import schema_of
+    from seglog.sources.output_batches import with_schema
     from seglog.values.batch_decoder import BatchDecoder
     from seglog.values.dead_letters import DeadLetters
 
@@ -36,8 +35,4 @@ def read_typed(
     decoder = BatchDecoder(formats, permissive=options.permissive, dead_letters=letters)
     columns = decoder.input_columns(schema.names)
     for batch in decoder.decode_all(read(schema_of(columns)), schema.names):
-        arrays = [
-            array if array.type == field.type else array.cast(field.type)
-            for array, field in zip(batch.columns, schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield with_schema(batch, schema)
