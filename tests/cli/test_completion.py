@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from seglog.cli.completion import FILES, SHELLS, candidates, words_of
 from seglog.cli.main import COMMANDS, GROUPS, _app
@@ -70,7 +71,8 @@ def test_completes_the_last_word(line: str, expected: list[str], monkeypatch: py
 def test_every_option_of_every_command_is_completed(words: list[str]) -> None:
     command = typer.main.get_command(_app(words))
     for word in words:
-        command = command.commands[word]  # type: ignore[attr-defined]
+        assert isinstance(command, TyperGroup)
+        command = command.commands[word]
     long = {
         name
         for one in command.params

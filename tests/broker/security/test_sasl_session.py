@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from seglog.broker.security.sasl_session import SaslSession
 from seglog.protocol.apis import APIS, ApiKey
 from tests.broker.broker_thread import Wire
 from tests.broker.fuzzing import Requests, versions
@@ -155,7 +156,8 @@ def test_a_session_that_has_ended_answers_no_more(secured: SecuredNode, short: W
     (connection,) = (one for one in secured.node.quotas.connections if one.listener == "SHORT")
 
     async def end() -> None:
-        connection.handler._ends_at = 0.0  # type: ignore[attr-defined]
+        assert isinstance(connection.handler, SaslSession)
+        connection.handler._ends_at = 0.0
 
     secured.on_loop(end)
     short.send(ApiKey.METADATA, topics=None)
