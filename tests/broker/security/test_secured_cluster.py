@@ -55,6 +55,7 @@ def nodes(tmp_path: Path) -> Iterator[list[RunningNode]]:
 
 
 def client_of(nodes: list[RunningNode], tmp_path: Path) -> dict[str, str]:
+    wait_until(lambda: all(len(one.node.view.brokers) == len(nodes) for one in nodes), "brokers that know each other")
     at = next(address.host_port for address in nodes[0].node.addresses if address.name == "CLIENTS")
     return {
         "bootstrap.servers": at,
