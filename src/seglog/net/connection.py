@@ -128,6 +128,17 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # asyncio's side
 
+    def restrict(self, handler: FrameHandler, largest_frame: Callable[[memoryview], int]) -> None:
+        """Give frames of such a size to ``handler``, which authenticates the client, until `admit`."""
+        self.handler, self.largest_frame = handler, largest_frame
+        self.is_authenticated = False
+
+    def admit(self, principal: str, handler: FrameHandler) -> None:
+        """The client is ``principal``: its frames have the listener's limits and go to ``handler``."""
+        self.principal, self.handler = principal, handler
+        self.largest_frame = self._limits.largest_frame
+        self.is_authenticated = True
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")

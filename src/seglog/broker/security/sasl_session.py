@@ -65,7 +65,6 @@ class SaslSession:
         self.state = State.HANDSHAKE
         self._dispatch = dispatch
         self._settings = settings
-        self._normal_limit = connection.largest_frame
         self._mechanism = ""
         self._wrong_mechanism = False
         """The client wants to authenticate again by another mechanism."""
@@ -75,9 +74,7 @@ class SaslSession:
         self._ends_at = 0.0
         """When the session ends; 0 if it does not, or there is none."""
         self._began_again_at = 0.0
-        connection.handler = self
-        connection.is_authenticated = False
-        connection.largest_frame = self.largest_frame
+        connection.restrict(self, self.largest_frame)
 
     def largest_frame(self, head: memoryview) -> int:
         """`seglog.net.connection.ConnectionLimits.largest_frame` while the client is not authenticated."""
@@ -185,17 +182,14 @@ class SaslSession:
             raise AuthenticationFailedError(
                 f"Cannot change principals during re-authentication from {self._principal}: {principal}"
             )
-        self._principal = connection.principal = principal
+        self._principal = principal
         self._authenticated_by = self._mechanism
         self._exchange = None
         self.state = State.OPEN
-        connection.largest_frame = self._normal_limit
-        connection.is_authenticated = True
         lifetime = self._settings.lifetimes.get(self._mechanism, 0)
         if lifetime:
             self._ends_at = self._settings.now() + lifetime / 1000
-        else:
-            connection.handler = self._dispatch
+        connection.admit(principal, self if lifetime else self._dispatch)
 
     def _failed(self, connection: ClientConnection, data: bytes) -> Awaitable[Reply]:
         """Answer, and end the connection. Both come later, so that passwords cannot be tried fast (KIP-306)."""
