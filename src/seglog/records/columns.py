@@ -12,6 +12,7 @@ import pyarrow as pa
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32
 from seglog.core.utf8 import decode_utf8
+from seglog.records import arrow_memory
 from seglog.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
 from seglog.records.batch_kernels import A_ROWS
 from seglog.records.batch_tables import BatchTable
@@ -98,17 +99,17 @@ def build(source: RecordAreas, rows: I64, columns: Sequence[str], origin: Source
 
 
 def _fixed(type_: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)], 0)
+    return pa.Array.from_buffers(type_, len(values), [None, arrow_memory.copy(values)], 0)
 
 
-def _binary(type_: pa.DataType, data: U8, positions: I64, lengths: I64) -> pa.Array:
-    """An array of bytes from where they lie; length -1 is null."""
-    offsets = np.empty(len(lengths) + 1, np.int32)
+def gather_bytes(type_: pa.DataType, data: U8, positions: I64, lengths: I64) -> pa.Array:
+    """An array of bytes, copied from where they lie in ``data``. Length -1 is null."""
+    offsets, ends = arrow_memory.allocate(len(lengths) + 1, np.int32)
     validity = np.zeros((len(lengths) + 7) // 8, np.uint8)
     size, nulls = lay_out(lengths, offsets, validity)
-    out = np.empty(size, np.uint8)
+    out, contents = arrow_memory.allocate(size, np.uint8)
     gather(data, positions, offsets, out)
-    buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(out)]
+    buffers = [arrow_memory.copy(validity) if nulls else None, ends, contents]
     return pa.Array.from_buffers(type_, len(lengths), buffers, nulls)
 
 
@@ -136,7 +137,7 @@ def timestamps(milliseconds: I64) -> pa.Array:
     fits[misfits] = False
     micros = np.where(fits, milliseconds, 0) * 1000
     validity = np.packbits(fits, bitorder="little")
-    buffers = [pa.py_buffer(validity), pa.py_buffer(micros)]
+    buffers = [arrow_memory.copy(validity), arrow_memory.copy(micros)]
     return pa.Array.from_buffers(FIELDS["timestamp"].type, len(micros), buffers, len(misfits))
 
 
@@ -147,13 +148,13 @@ def _headers(source: RecordAreas, rows: I64, _origin: SourcePartition) -> pa.Arr
         return pa.nulls(len(counts), HEADERS)
     spans: I64 = np.empty((4, total), np.int64)
     index_headers(source.data, rows[R_HEADERS], counts, spans)
-    keys = _utf8(_binary(pa.binary(), source.data, spans[0], spans[1]))
-    values = _binary(pa.binary(), source.data, spans[2], spans[3])
+    keys = _utf8(gather_bytes(pa.binary(), source.data, spans[0], spans[1]))
+    values = gather_bytes(pa.binary(), source.data, spans[2], spans[3])
     pairs = pa.Array.from_buffers(_HEADER, total, [None], 0, children=[keys, values])
-    offsets = np.empty(len(counts) + 1, np.int32)
+    offsets, ends = arrow_memory.allocate(len(counts) + 1, np.int32)
     validity = np.zeros((len(counts) + 7) // 8, np.uint8)
     _, nulls = lay_out(np.where(counts == 0, -1, counts), offsets, validity)
-    buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets)]
+    buffers = [arrow_memory.copy(validity) if nulls else None, ends]
     return pa.Array.from_buffers(HEADERS, len(counts), buffers, nulls, children=[pairs])
 
 
@@ -178,7 +179,7 @@ def _per_batch(type_: pa.DataType, dtype: npt.DTypeLike, of: Callable[[BatchTabl
 
 def _booleans(values: npt.NDArray[np.bool_]) -> pa.Array:
     bits = np.packbits(values, bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)], 0)
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, arrow_memory.copy(bits)], 0)
 
 
 def _flag(bit: int) -> _Builder:
@@ -203,16 +204,17 @@ def constant(value: str | int | None, type_: pa.DataType, size: int) -> pa.Array
         return _fixed(type_, np.full(size, value, str(type_)))
     data = value.encode()
     offsets = np.arange(size + 1, dtype=np.int32) * np.int32(len(data))
-    return pa.Array.from_buffers(type_, size, [None, pa.py_buffer(offsets), pa.py_buffer(data * size)], 0)
+    contents = np.frombuffer(data * size, np.uint8)
+    return pa.Array.from_buffers(type_, size, [None, arrow_memory.copy(offsets), arrow_memory.copy(contents)], 0)
 
 
 _Builder = Callable[[RecordAreas, I64, SourcePartition], pa.Array]
 _COLUMN_BUILDERS: Final[dict[str, _Builder]] = {
-    "key": lambda source, rows, _: _binary(pa.binary(), source.data, rows[R_KEY], rows[R_KEY_LENGTH]),
-    "value": lambda source, rows, _: _binary(pa.binary(), source.data, rows[R_VALUE], rows[R_VALUE_LENGTH]),
+    "key": lambda source, rows, _: gather_bytes(pa.binary(), source.data, rows[R_KEY], rows[R_KEY_LENGTH]),
+    "value": lambda source, rows, _: gather_bytes(pa.binary(), source.data, rows[R_VALUE], rows[R_VALUE_LENGTH]),
     "topic": lambda _, rows, origin: constant(origin.topic, pa.string(), rows.shape[1]),
     "partition": lambda _, rows, origin: constant(origin.partition, pa.int32(), rows.shape[1]),
-    "offset": lambda _, rows, __: _fixed(pa.int64(), rows[R_OFFSET].copy()),
+    "offset": lambda _, rows, __: _fixed(pa.int64(), rows[R_OFFSET]),
     "timestamp": lambda _, rows, __: timestamps(rows[R_TIMESTAMP]),
     "timestampType": _per_batch(pa.int32(), np.int32, lambda table: (table["attributes"] & TIMESTAMP_TYPE_BIT) >> 3),
     "headers": _headers,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglog.records import arrow_memory
 from seglog.records.column_encoding import byte_column
 from seglog.records.columns import SCHEMA
 from seglog.records.intrinsics import I64
@@ -83,9 +84,7 @@ class SplitKeys:
 
 def _with_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
     numbers: npt.NDArray[np.int32] = rows.column(_PARTITION).to_numpy().astype(">i4")
-    prefixes = pa.Array.from_buffers(
-        pa.binary(_PREFIX_BYTES), rows.num_rows, [None, pa.py_buffer(np.ascontiguousarray(numbers))]
-    )
+    prefixes = pa.Array.from_buffers(pa.binary(_PREFIX_BYTES), rows.num_rows, [None, arrow_memory.copy(numbers)])
     keys = pc.binary_join_element_wise(prefixes.cast(pa.binary()), rows.column(_KEY), b"")
     return _with_keys(rows, keys)
 

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglog.records.column_kernels import gather, lay_out
+from seglog.records import arrow_memory
+from seglog.records.columns import gather_bytes
 from seglog.records.intrinsics import I64, U8
 from seglog.values.avro.schema import Array, Enum, Fixed, Map, Primitive, Record, Schema, Union, describe
 from seglog.values.schemas import SchemaError
@@ -226,7 +227,7 @@ class Cells:
         if isinstance(node, Struct):
             children = [self.array(child, size) for child in node.children]
             return pa.Array.from_buffers(node.type, size, [bits], nulls, children=children)
-        offsets = np.empty(size + 1, np.int32)
+        offsets, ends = arrow_memory.allocate(size + 1, np.int32)
         offsets[0] = 0
         offsets[1:] = self.of(node.ends)
         child = self.array(node.child, self._counts[node.space])
@@ -235,18 +236,18 @@ class Cells:
             entries = [self.array(node.key, self._counts[node.space]), child]
             entry_type = pa.struct([node.type.key_field, node.type.item_field])
             child = pa.Array.from_buffers(entry_type, len(child), [None], 0, children=entries)
-        return pa.Array.from_buffers(node.type, size, [bits, pa.py_buffer(offsets)], nulls, children=[child])
+        return pa.Array.from_buffers(node.type, size, [bits, ends], nulls, children=[child])
 
 
 def _bits(valid: I64) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
+    return arrow_memory.copy(np.packbits(valid != 0, bitorder="little"))
 
 
 def _numbers(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
     bits, nulls = cells.validity(leaf)
     raw = cells.of(leaf.column)
     values: npt.NDArray[np.generic] = raw if leaf.type.bit_width == 64 else raw.astype(np.int32)
-    return pa.Array.from_buffers(leaf.type, size, [bits, pa.py_buffer(values)], nulls)
+    return pa.Array.from_buffers(leaf.type, size, [bits, arrow_memory.copy(values)], nulls)
 
 
 def _booleans(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
@@ -254,21 +255,14 @@ def _booleans(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
     return pa.Array.from_buffers(leaf.type, size, [bits, _bits(cells.of(leaf.column))], nulls)
 
 
-def _bytes(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
-    lengths = cells.of(leaf.column + 1)
-    offsets = np.empty(size + 1, np.int32)
-    validity = np.zeros((size + 7) // 8, np.uint8)
-    total, nulls = lay_out(lengths, offsets, validity)
-    out = np.empty(total, np.uint8)
-    gather(cells.data, cells.of(leaf.column), offsets, out)
-    buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(out)]
-    return pa.Array.from_buffers(leaf.type, size, buffers, nulls)
+def _bytes(cells: Cells, leaf: Leaf, _size: int) -> pa.Array:
+    return gather_bytes(leaf.type, cells.data, cells.of(leaf.column), cells.of(leaf.column + 1))
 
 
 def _symbols(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
     assert isinstance(leaf.schema, Enum)
     bits, nulls = cells.validity(leaf)
-    indexes = pa.py_buffer(cells.of(leaf.column).astype(np.int32))
+    indexes = arrow_memory.copy(cells.of(leaf.column).astype(np.int32))
     return pa.array(leaf.schema.symbols, pa.string()).take(
         pa.Array.from_buffers(pa.int32(), size, [bits, indexes], nulls)
     )
@@ -276,10 +270,8 @@ def _symbols(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
 
 def _decimals(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
     bits, nulls = cells.validity(leaf)
-    both = np.empty((size, 2), np.int64)
-    both[:, 0] = cells.of(leaf.column)
-    both[:, 1] = cells.of(leaf.column + 1)
-    return pa.Array.from_buffers(leaf.type, size, [bits, pa.py_buffer(both)], nulls)
+    both = np.column_stack([cells.of(leaf.column), cells.of(leaf.column + 1)])
+    return pa.Array.from_buffers(leaf.type, size, [bits, arrow_memory.copy(both)], nulls)
 
 
 def _uuids(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
@@ -298,7 +290,7 @@ def _uuids(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
 def _durations(cells: Cells, leaf: Leaf, size: int) -> pa.Array:
     bits, nulls = cells.validity(leaf)
     parts = [
-        pa.Array.from_buffers(pa.int64(), size, [None, pa.py_buffer(cells.of(leaf.column + part))], 0)
+        pa.Array.from_buffers(pa.int64(), size, [None, arrow_memory.copy(cells.of(leaf.column + part))], 0)
         for part in range(3)
     ]
     return pa.Array.from_buffers(leaf.type, size, [bits], nulls, children=parts)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from seglog.core.errors import InvalidRecordError
 from seglog.core.extras import require
 from seglog.core.types import MAX_INT64
+from seglog.records import arrow_memory
 from seglog.records.column_encoding import ByteColumn
 from seglog.values.casting import cast_column
 from seglog.values.protobuf.compiler import compile_schema
@@ -140,7 +141,8 @@ def _column(field: Field, messages: Sequence[Any]) -> pa.Array:
         name = field.name
         return _values(field.value, [get(one) if one.HasField(name) else None for one in messages])
     held = list(map(get, messages))
-    offsets = np.zeros(len(held) + 1, np.int32)
+    offsets, ends = arrow_memory.allocate(len(held) + 1, np.int32)
+    offsets[0] = 0
     np.cumsum([len(one) for one in held], out=offsets[1:])
     if field.key is None:
         child = _values(field.value, list(chain.from_iterable(held)))
@@ -150,7 +152,7 @@ def _column(field: Field, messages: Sequence[Any]) -> pa.Array:
         assert isinstance(field.type, pa.MapType)
         entry = pa.struct([field.type.key_field, field.type.item_field])
         child = pa.Array.from_buffers(entry, len(keys), [None], 0, children=[keys, values])
-    return pa.Array.from_buffers(field.type, len(held), [None, pa.py_buffer(offsets)], 0, children=[child])
+    return pa.Array.from_buffers(field.type, len(held), [None, ends], 0, children=[child])
 
 
 def _values(value: Value, items: list[Any]) -> pa.Array:

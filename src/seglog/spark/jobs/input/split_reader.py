@@ -19,6 +19,7 @@ import pyarrow.json as pjson
 
 from seglog.core.errors import SeglogError
 from seglog.core.fs import Fs
+from seglog.records import arrow_memory
 from seglog.spark.jobs.input.columns import LINE, make_records
 from seglog.spark.jobs.input.json_text import NotAnObjectError, json_rows, parse_objects, text_column, typed_column
 from seglog.spark.jobs.input.recipe import Recipe
@@ -250,9 +251,10 @@ def _texts(lines: LineBlock, low: int, high: int) -> pa.Array:
     keep = np.ones(len(data), np.bool_)
     keep[ends[following > ends]] = False
     keep[(ends + 1)[following > ends + 1]] = False
-    offsets = np.zeros(high - low + 1, np.int32)
+    offsets, bounds = arrow_memory.allocate(high - low + 1, np.int32)
+    offsets[0] = 0
     np.cumsum(ends - (lines.starts[low:high] - start), out=offsets[1:])
-    return pa.Array.from_buffers(pa.binary(), high - low, [None, pa.py_buffer(offsets), pa.py_buffer(data[keep])])
+    return pa.Array.from_buffers(pa.binary(), high - low, [None, bounds, arrow_memory.copy(data[keep])])
 
 
 def _no_column(name: str) -> pa.Array:
