@@ -13,7 +13,9 @@ with warnings.catch_warnings():
     kafka: Any = importlib.import_module("kafka")
     aiokafka: Any = importlib.import_module("aiokafka")
     aiokafka_admin: Any = importlib.import_module("aiokafka.admin")
+    aiokafka_abc: Any = importlib.import_module("aiokafka.abc")
     aiokafka_errors: Any = importlib.import_module("aiokafka.errors")
+    kafka_oauth: Any = importlib.import_module("kafka.net.sasl.oauth")
 
 
 class _Socket(socket.socket):

@@ -45,9 +45,11 @@ def run_java(
     version: KafkaVersion = CURRENT,
     with_ours: bool = False,
     cwd: Path | None = None,
+    options: Sequence[str] = (),
 ) -> str:
-    """Run one Java program to its end and return its stdout. Raises RuntimeError, with its stderr, if it fails."""
-    command = ["java", *_JVM, "-cp", class_path(version, with_ours=with_ours), main, *arguments]
+    """Run one Java program to its end and return its stdout. Raises RuntimeError, with its stderr, if it fails.
+    ``options`` are the JVM's."""
+    command = ["java", *_JVM, *options, "-cp", class_path(version, with_ours=with_ours), main, *arguments]
     done = subprocess.run(command, capture_output=True, timeout=_SECONDS, cwd=cwd, check=False)
     out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     if done.returncode:

@@ -282,7 +282,8 @@ class Node:
 
         self._tasks.begin_once("scram-seed", self.users.make_seed())
         now = asyncio.get_running_loop().time
-        return secured_listeners(config, self.users, self.quotas.refusals, now)
+        ground = self._ground
+        return secured_listeners(config, self.users, self.quotas.refusals, now, ground.clock, ground.workers)
 
     def _leader_epochs(self) -> Iterator[tuple[UUID, int, str, int]]:
         for directory in self.directories.healthy:
@@ -664,6 +665,8 @@ class Node:
         if config.seglog_scram_users:
             await self._create_users(config.seglog_scram_users)
         self._secured = secured = self._secured_listeners()
+        for one in secured.values():
+            self._tasks.begin_once("token-keys", one.prepare())
         advertised = {address.name: address for address in config.advertised_listeners}
         for wanted in config.broker_listeners:
             told = advertised.get(wanted.name, wanted)

@@ -216,11 +216,38 @@ class BrokerConfig:
         int32(1), "ms that a follower waits for a response beyond replica.fetch.wait.max.ms", default=30_000
     )
     sasl_enabled_mechanisms: str = setting(
-        Typed("list"), "mechanisms of SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", default="GSSAPI"
+        Typed("list"), "mechanisms of SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER", default="GSSAPI"
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
         Text(), "mechanism by which brokers authenticate to each other", default="GSSAPI"
     )
+    sasl_oauthbearer_allow_unverified_audience: bool = setting(
+        Boolean(), "whether tokens need no audience, if none is expected", default=False
+    )
+    sasl_oauthbearer_allow_unverified_issuer: bool = setting(
+        Boolean(), "whether tokens need no issuer, if none is expected", default=False
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        int32(0), "seconds by which the clock of the identity provider may differ", default=30
+    )
+    sasl_oauthbearer_expected_audience: str = setting(
+        Typed("list"), "audiences of which a token must have one", default=""
+    )
+    sasl_oauthbearer_expected_issuer: str = setting(Text(), "issuer that a token must have", default="")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        int64(1), "ms after which the identity provider's keys are fetched again", default=3_600_000
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        int64(0), "longest pause, in ms, before they are tried again", default=10_000
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        int64(0), "pause, in ms, after the first failure to fetch them; it doubles", default=100
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = setting(
+        Text(), "where these keys are: https://... or file:///...", default=""
+    )
+    sasl_oauthbearer_scope_claim_name: str = setting(Text(), "claim with the scope of a token", default="scope")
+    sasl_oauthbearer_sub_claim_name: str = setting(Text(), "claim with the name of the user", default="sub")
     sasl_server_max_receive_size: int = setting(
         int32(1), "bytes of the largest request before authentication", default=512 * 1024
     )
@@ -501,6 +528,17 @@ SECURITY_KEYS: Final = frozenset(
     {
         "connections.max.reauth.ms",
         "sasl.enabled.mechanisms",
+        "sasl.oauthbearer.allow.unverified.audience",
+        "sasl.oauthbearer.allow.unverified.issuer",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
         "sasl.server.max.receive.size",
         "ssl.cipher.suites",
         "ssl.client.auth",
@@ -521,13 +559,32 @@ SECURITY_KEYS: Final = frozenset(
     }
 )
 """Keys of the broker that a listener may have of its own, as ``listener.name.<listener>.<key>``."""
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 """The mechanisms of SASL that the broker has."""
 JAAS: Final = "sasl.jaas.config"
 _REAUTH: Final = "connections.max.reauth.ms"
 _JAAS_ROW: Final = Setting(JAAS, _PASSWORD, "", "the login module of a mechanism", "", is_secret=True)
-_MECHANISM_KEYS: Final = frozenset(f"{mechanism.lower()}.{key}" for mechanism in MECHANISMS for key in (JAAS, _REAUTH))
-"""``listener.name.<listener>.<mechanism>.<key>``."""
+HANDLER_CLASS: Final = "sasl.server.callback.handler.class"
+_OAUTH_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
+UNSECURED_HANDLER: Final = f"{_OAUTH_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+_HANDLERS: Final = (
+    f"{_OAUTH_PACKAGE}.OAuthBearerValidatorCallbackHandler",
+    f"{_OAUTH_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
+    UNSECURED_HANDLER,
+)
+"""Classes of Kafka whose effect OAUTHBEARER has here: the first, which is the default, and its old name; and tokens
+without signatures."""
+_HANDLER_ROW: Final = Setting(
+    HANDLER_CLASS, Enumeration({name: name for name in _HANDLERS}), _HANDLERS[0], "how tokens are verified", ""
+)
+_MECHANISM_ROWS: Final[Mapping[str, Setting | None]] = {
+    **{f"{mechanism.lower()}.{JAAS}": _JAAS_ROW for mechanism in MECHANISMS},
+    f"{OAUTHBEARER.lower()}.{HANDLER_CLASS}": _HANDLER_ROW,
+    **{f"{mechanism.lower()}.{_REAUTH}": None for mechanism in MECHANISMS},
+    **{f"{OAUTHBEARER.lower()}.{key}": None for key in SECURITY_KEYS if key.startswith("sasl.oauthbearer.")},
+}
+"""``listener.name.<listener>.<mechanism>.<key>``, with their rows; None: as the broker's."""
 
 
 def listener_key(name: str) -> tuple[str, str, Setting] | None:
@@ -538,12 +595,12 @@ def listener_key(name: str) -> tuple[str, str, Setting] | None:
     if match is None:
         return None
     listener, key = match[1].upper(), match[2]
-    if key.endswith(tuple(_CLASS_KEYS)):
+    if key.endswith(tuple(_CLASS_KEYS)) and key not in _MECHANISM_ROWS:
         raise InvalidConfigError(f"{name} is not allowed: {_NO_CLASSES}")
     if key in SECURITY_KEYS:
         row = BROKER_KEYS[key]
-    elif key in _MECHANISM_KEYS:
-        row = _JAAS_ROW if key.endswith(JAAS) else BROKER_KEYS[_REAUTH]
+    elif key in _MECHANISM_ROWS:
+        row = _MECHANISM_ROWS[key] or BROKER_KEYS[key.partition(".")[2]]
     elif key == JAAS:
         raise InvalidConfigError(f"{name} is not allowed: name the mechanism, as in {match[1]}.plain.{JAAS}")
     else:

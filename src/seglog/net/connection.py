@@ -130,8 +130,17 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def restrict(self, handler: FrameHandler, largest_frame: Callable[[memoryview], int]) -> None:
         """Give frames of such a size to ``handler``, which authenticates the client, until `admit`."""
-        self.handler, self.largest_frame = handler, largest_frame
+        self.handler = handler
+        self.limit(largest_frame)
         self.is_authenticated = False
+
+    def limit(self, largest_frame: Callable[[memoryview], int]) -> None:
+        """Take only frames of such a size until `admit`: the client authenticates again."""
+        self.largest_frame = largest_frame
+
+    def identify(self, principal: str) -> None:
+        """The client has shown in its handshake that it is ``principal``."""
+        self.principal = principal
 
     def admit(self, principal: str, handler: FrameHandler) -> None:
         """The client is ``principal``: its frames have the listener's limits and go to ``handler``."""

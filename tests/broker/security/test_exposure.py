@@ -10,6 +10,7 @@ from seglog.core.errors import InvalidConfigError
 
 MTLS = {"listener.name.ssl.ssl.client.auth": "required"}
 SCRAM = {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}
+OAUTH = {"sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER"}
 PLAIN = {"sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN"}
 
 
@@ -28,8 +29,10 @@ def test_on_loopback_everything_is_allowed(host: str, protocol: str) -> None:
         ("SSL", {"ssl.client.auth": "requested"}, "SSL without ssl.client.auth=required"),
         ("SSL", MTLS, None),
         ("SASL_PLAINTEXT", SCRAM, None),
-        ("SASL_PLAINTEXT", PLAIN, "PLAIN would send passwords without TLS"),
+        ("SASL_PLAINTEXT", PLAIN, "PLAIN would send passwords or tokens without TLS"),
+        ("SASL_PLAINTEXT", OAUTH, "OAUTHBEARER would send passwords or tokens without TLS"),
         ("SASL_SSL", PLAIN, None),
+        ("SASL_SSL", OAUTH, None),
     ],
 )
 def test_beyond_loopback_clients_must_authenticate(

@@ -46,9 +46,15 @@ class TokenEndpoint(Service):
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(Asked(self.path, "", ""))
+
             def do_POST(self) -> None:
                 form = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                endpoint.asked.append(Asked(self.path, self.headers["Authorization"], form))
+                self._answer(Asked(self.path, self.headers["Authorization"], form))
+
+            def _answer(self, asked: Asked) -> None:
+                endpoint.asked.append(asked)
                 body = endpoint.answer if isinstance(endpoint.answer, bytes) else json.dumps(endpoint.answer).encode()
                 self.send_response(endpoint.status)
                 self.send_header("Content-Length", str(len(body)))

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 from seglog.broker.security.listener_keys import ListenerKeys
 from seglog.core.addresses import Address
-from seglog.core.broker_config import BrokerConfig
+from seglog.core.broker_config import OAUTHBEARER, BrokerConfig
 from seglog.core.errors import InvalidConfigError
 
 _KEY = "seglog.insecure.listeners"
@@ -30,8 +30,9 @@ def check_exposure(config: BrokerConfig) -> None:
 def _why_not(config: BrokerConfig, address: Address) -> str | None:
     keys = ListenerKeys(config, address.name)
     if keys.uses_sasl:
-        if not keys.uses_tls and "PLAIN" in keys.mechanisms:
-            return "PLAIN would send passwords without TLS (SASL_SSL has it, SCRAM does not send them)"
+        sent = [name for name in keys.mechanisms if name in ("PLAIN", OAUTHBEARER)]
+        if not keys.uses_tls and sent:
+            return f"{sent[0]} would send passwords or tokens without TLS (SASL_SSL has it, SCRAM does not send them)"
         return None
     if not keys.uses_tls:
         return f"{keys.protocol} lets every client do everything (SASL_SSL authenticates clients)"

@@ -80,10 +80,18 @@ class ListenerKeys:
             )
         return list(dict.fromkeys(found))
 
+    def mechanism_name(self, mechanism: str, key: str) -> str:
+        """As `name`, for a key that a mechanism may have for itself."""
+        return self.name(own if (own := f"{mechanism.lower()}.{key}") in self.own else key)
+
+    def mechanism_text(self, mechanism: str, key: str) -> str:
+        """As `text`, for a key that a mechanism may have for itself."""
+        own = f"{mechanism.lower()}.{key}"
+        return self._secrets.resolve(self.name(own), self.own[own]) if own in self.own else self.text(key)
+
     def reauthentication_ms(self, mechanism: str) -> int:
         """The longest session of the mechanism; 0 if sessions do not end."""
-        key = "connections.max.reauth.ms"
-        return int(self.own.get(f"{mechanism.lower()}.{key}", self.text(key)))
+        return int(self.mechanism_text(mechanism, "connections.max.reauth.ms"))
 
     def jaas(self, mechanism: str) -> Jaas | None:
         """The login module of a mechanism; None if there is none. `InvalidConfigError` shows no value of it."""

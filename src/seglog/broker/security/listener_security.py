@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from seglog.broker.security.certificate_names import subject
 from seglog.broker.security.listener_keys import ListenerKeys
@@ -15,10 +16,16 @@ from seglog.broker.security.sasl_session import SaslSession, SaslSettings
 from seglog.broker.security.scram import SCRAM_DIGESTS, Invented, ScramCredential, scram_server
 from seglog.broker.security.server_tls import RenewedContext, client_auth, server_context
 from seglog.broker.security.verification import Exchange, Mechanism
-from seglog.core.broker_config import BrokerConfig
+from seglog.core.broker_config import OAUTHBEARER, BrokerConfig
+from seglog.core.clock import Clock
 from seglog.core.errors import InvalidConfigError, InvalidRequestError
+from seglog.core.ground import Workers
 from seglog.net.connection import ClientConnection
 from seglog.net.refusals import Refusals
+
+if TYPE_CHECKING:
+    from seglog.broker.security.oauth_bearer import TokenCheck
+    from seglog.broker.security.token_keys import TokenKeys
 
 __all__ = ["Credentials", "SecuredListener", "secured_listeners"]
 
@@ -32,13 +39,14 @@ class Credentials(Protocol):
 
 
 class _Parts(NamedTuple):
-    """``names_clients``: their certificates name their principals, by ``rules``."""
+    """``names_clients``: their certificates name their principals, by ``rules``. ``tokens``: keys of access tokens."""
 
     keys: ListenerKeys
     tls: RenewedContext | None
     names_clients: bool
     rules: Sequence[MappingRule]
     sasl: SaslSettings | None
+    tokens: TokenKeys | None
 
 
 class SecuredListener:
@@ -51,12 +59,17 @@ class SecuredListener:
         users: Credentials,
         refusals: Refusals,
         now: Callable[[], float],
+        clock: Clock,
+        workers: Workers,
     ) -> None:
-        """`InvalidConfigError` if the configuration is not valid, or a file of it cannot be used."""
+        """`InvalidConfigError` if the configuration is not valid, or a file of it cannot be used. ``now`` is the time
+        of the event loop."""
         self._listener = listener
         self._users = users
         self._refusals = refusals
         self._now = now
+        self._clock = clock
+        self._workers = workers
         self._parts = self._made(config)
 
     def check(self, config: BrokerConfig) -> None:
@@ -76,22 +89,31 @@ class SecuredListener:
             rules = parse_rules(keys.text(name))
         except ValueError as error:
             raise InvalidConfigError(f"{keys.name(name)}={keys.text(name)!r} is not allowed: {error}") from None
-        sasl = None
+        sasl = tokens = None
         if keys.uses_sasl:
-            mechanisms = {one: _mechanism(keys, one, self._users) for one in keys.mechanisms}
+            mechanisms = {one: self._mechanism(keys, one) for one in keys.mechanisms if one != OAUTHBEARER}
+            if OAUTHBEARER in keys.mechanisms:
+                check = self._token_check(keys, config)
+                mechanisms[OAUTHBEARER], tokens = check.server, check.keys
             sasl = SaslSettings(
                 mechanisms,
                 {one: keys.reauthentication_ms(one) for one in mechanisms},
                 config.connection_failed_authentication_delay_ms / 1000,
                 keys.number("sasl.server.max.receive.size"),
                 self._now,
+                self._clock.now_ms,
                 self._refused,
             )
-        return _Parts(keys, tls, keys.uses_tls and client_auth(keys) != "none", rules, sasl)
+        return _Parts(keys, tls, keys.uses_tls and client_auth(keys) != "none", rules, sasl, tokens)
 
     @property
     def uses_tls(self) -> bool:
         return self._parts.tls is not None
+
+    async def prepare(self) -> None:
+        """Fetch the keys of access tokens before a client needs them."""
+        if self._parts.tokens is not None:
+            await self._parts.tokens.renew()
 
     def context(self) -> ssl.SSLContext:
         tls = self._parts.tls
@@ -104,7 +126,7 @@ class SecuredListener:
         elif self._parts.names_clients:
             certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             if certificate is not None:
-                connection.principal = f"User:{self._name_in(certificate)}"
+                connection.identify(f"User:{self._name_in(certificate)}")
 
     def _name_in(self, certificate: bytes) -> str:
         try:
@@ -119,19 +141,23 @@ class SecuredListener:
     def _refused(self, connection: ClientConnection, why: str, client_id: str) -> None:
         self._refusals.log(connection.peer, connection.listener, why, client_id=client_id)
 
+    def _token_check(self, keys: ListenerKeys, config: BrokerConfig) -> TokenCheck:
+        from seglog.broker.security.oauth_bearer import token_check
 
-def _mechanism(keys: ListenerKeys, name: str, users: Credentials) -> Mechanism:
-    jaas = keys.jaas(name)
-    if name in SCRAM_DIGESTS:
-        return lambda: _scram(name, users)
-    if jaas is None:
-        raise InvalidConfigError(
-            f"listener {keys.listener}: PLAIN has no users: set listener.name.{keys.listener.lower()}."
-            "plain.sasl.jaas.config to org.apache.kafka.common.security.plain.PlainLoginModule required "
-            'user_<name>="<password>";'
-        )
-    passwords = PlainUsers(jaas)
-    return lambda: plain_server(passwords)
+        insecure = config.seglog_insecure_listeners
+        return token_check(keys, self._workers, self._now, self._clock.now_ms, is_insecure=insecure)
+
+    def _mechanism(self, keys: ListenerKeys, name: str) -> Mechanism:
+        if name in SCRAM_DIGESTS:
+            return partial(_scram, name, self._users)
+        jaas = keys.jaas(name)
+        if jaas is None:
+            raise InvalidConfigError(
+                f"listener {keys.listener}: PLAIN has no users: set listener.name.{keys.listener.lower()}."
+                "plain.sasl.jaas.config to org.apache.kafka.common.security.plain.PlainLoginModule required "
+                'user_<name>="<password>";'
+            )
+        return partial(plain_server, PlainUsers(jaas))
 
 
 def _scram(mechanism: str, users: Credentials) -> Exchange:
@@ -144,11 +170,16 @@ def _scram(mechanism: str, users: Credentials) -> Exchange:
 
 
 def secured_listeners(
-    config: BrokerConfig, users: Credentials, refusals: Refusals, now: Callable[[], float]
+    config: BrokerConfig,
+    users: Credentials,
+    refusals: Refusals,
+    now: Callable[[], float],
+    clock: Clock,
+    workers: Workers,
 ) -> Mapping[str, SecuredListener]:
     """By name, without those of PLAINTEXT. `InvalidConfigError`."""
     return {
-        address.name: SecuredListener(config, address.name, users, refusals, now)
+        address.name: SecuredListener(config, address.name, users, refusals, now, clock, workers)
         for address in config.broker_listeners
         if config.protocol(address.name) != "PLAINTEXT"
     }

@@ -13,7 +13,7 @@ from seglog.broker.security.scram import SCRAM_DIGESTS
 from seglog.broker.security.server_tls import RenewedContext, peer_context
 from seglog.client.security.sasl import Mechanism, authentication, plain
 from seglog.client.security.scram import new_nonce, scram
-from seglog.core.broker_config import BrokerConfig
+from seglog.core.broker_config import OAUTHBEARER, BrokerConfig
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.net.listener import HANDSHAKE_SECONDS
 from seglog.net.peer_connection import PeerConnection
@@ -102,6 +102,11 @@ class PeerDial:
             raise InvalidConfigError(
                 f"sasl.mechanism.inter.broker.protocol={name} is not allowed: the listener {keys.listener} has "
                 f"{', '.join(keys.mechanisms)}"
+            )
+        if name == OAUTHBEARER:
+            raise InvalidConfigError(
+                "sasl.mechanism.inter.broker.protocol=OAUTHBEARER is not allowed: brokers authenticate to each other "
+                "by PLAIN or SCRAM, which may be mechanisms of a listener of their own"
             )
         jaas = keys.jaas(name)
         options = {} if jaas is None else jaas.options

@@ -20,7 +20,7 @@ from enum import Enum, auto
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from seglog.broker.security.verification import Exchange, Mechanism
+from seglog.broker.security.verification import Exchange, Mechanism, Verified
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AuthenticationFailedError, InvalidRequestError
 from seglog.net.connection import ClientConnection, FrameHandler, Reply
@@ -37,16 +37,21 @@ _RETRY_SECONDS: Final = 1.0
 """A client may authenticate again no sooner (``KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS``)."""
 
 
+_Step = bytes | Awaitable[None] | AuthenticationFailedError
+"""The answer of a mechanism, what it waits for, or why the client fails."""
+
+
 class SaslSettings(NamedTuple):
-    """Of a listener. ``lifetimes`` are the milliseconds after which a session ends, 0 for never, by mechanism;
-    ``delay`` the seconds after which a client gets to know that it failed; ``largest`` the bytes of a frame.
-    ``refused`` is called with each failure."""
+    """Of a listener. ``lifetimes`` are the milliseconds after which a session ends, 0 for never, by mechanism; it ends
+    no later than the client's credentials. ``delay`` is the seconds after which a client gets to know that it failed,
+    ``largest`` the bytes of a frame. ``refused`` is called with each failure."""
 
     mechanisms: Mapping[str, Mechanism]
     lifetimes: Mapping[str, int]
     delay: float
     largest: int
     now: Callable[[], float]
+    now_ms: Callable[[], int]
     refused: Callable[[ClientConnection, str, str], None]
 
 
@@ -73,6 +78,8 @@ class SaslSession:
         self._principal = ""
         self._ends_at = 0.0
         """When the session ends; 0 if it does not, or there is none."""
+        self._lifetime = 0
+        """For the client, in ms; 0 if the session does not end."""
         self._began_again_at = 0.0
         connection.restrict(self, self.largest_frame)
 
@@ -113,7 +120,7 @@ class SaslSession:
         if key == _HANDSHAKE and now - self._began_again_at >= _RETRY_SECONDS:
             self._began_again_at = now
             self.state = State.HANDSHAKE
-            connection.largest_frame = self.largest_frame
+            connection.limit(self.largest_frame)
             return self(connection, frame)
         if now >= self._ends_at and key != _HANDSHAKE:
             raise InvalidRequestError("its session has ended, and it did not authenticate again")
@@ -138,25 +145,46 @@ class SaslSession:
         return _answer(header, {"error_code": 0, "mechanisms": names})
 
     def _token(self, connection: ClientConnection, header: RequestHeader, token: bytes) -> Reply | Awaitable[Reply]:
-        try:
-            answer = self._step(connection, token)
-        except AuthenticationFailedError as error:
-            self._settings.refused(connection, f"{self._mechanism}: {error}", header.client_id or "")
-            failed = {"error_code": int(ErrorCode.SASL_AUTHENTICATION_FAILED), "error_message": str(error)}
-            return self._failed(connection, _answer(header, failed))
-        lifetime = self._settings.lifetimes.get(self._mechanism, 0) if self.state is State.OPEN else 0
-        return _answer(header, {"error_code": 0, "auth_bytes": answer, "session_lifetime": lifetime})
+        return self._reply(connection, header, self._step(connection, token))
 
     def _raw(self, connection: ClientConnection, frame: memoryview) -> Reply | Awaitable[Reply]:
         """After SaslHandshake of version 0, where a failure has no answer."""
-        try:
-            answer = self._step(connection, bytes(frame))
-        except AuthenticationFailedError as error:
-            self._settings.refused(connection, f"{self._mechanism}: {error}", "")
-            return self._failed(connection, b"")
-        return SIZE.pack(len(answer)) + answer
+        return self._reply(connection, None, self._step(connection, bytes(frame)))
 
-    def _step(self, connection: ClientConnection, token: bytes) -> bytes:
+    def _reply(
+        self, connection: ClientConnection, header: RequestHeader | None, step: _Step
+    ) -> Reply | Awaitable[Reply]:
+        """``header`` is None if messages have no frames."""
+        if isinstance(step, bytes):
+            if header is None:
+                return SIZE.pack(len(step)) + step
+            lifetime = self._lifetime if self.state is State.OPEN else 0
+            told = {"error_code": 0, "error_message": "", "auth_bytes": step, "session_lifetime": lifetime}
+            return _answer(header, told)
+        if isinstance(step, Awaitable):
+            return self._reply_later(connection, header, step)
+        why = f"{step}; {step.__cause__}" if step.__cause__ is not None else str(step)
+        client_id = "" if header is None else header.client_id or ""
+        self._settings.refused(connection, f"{self._mechanism}: {why}", client_id)
+        if header is None:
+            return self._failed(connection, b"")
+        failed = {"error_code": int(ErrorCode.SASL_AUTHENTICATION_FAILED), "error_message": str(step)}
+        return self._failed(connection, _answer(header, failed))
+
+    async def _reply_later(self, connection: ClientConnection, header: RequestHeader | None, step: _Step) -> Reply:
+        while isinstance(step, Awaitable):
+            await step
+            step = self._step(connection, b"")
+        reply = self._reply(connection, header, step)
+        return await reply if isinstance(reply, Awaitable) else reply
+
+    def _step(self, connection: ClientConnection, token: bytes) -> _Step:
+        try:
+            return self._advanced(connection, token)
+        except AuthenticationFailedError as error:
+            return error
+
+    def _advanced(self, connection: ClientConnection, token: bytes) -> bytes | Awaitable[None]:
         """The mechanism's answer. `AuthenticationFailedError` for the client."""
         assert self._exchange is not None
         if self._wrong_mechanism:
@@ -167,17 +195,17 @@ class SaslSession:
         try:
             return self._exchange.send(token)
         except StopIteration as end:
-            self._opened(connection, end.value.user)
-            answer: bytes = end.value.answer
-            return answer
+            verified: Verified = end.value
+            self._opened(connection, verified)
+            return verified.answer
         except ValueError:
             again = "re-authentication" if self._principal else "authentication"
             raise AuthenticationFailedError(
                 f"Authentication failed during {again} due to invalid credentials with SASL mechanism {self._mechanism}"
             ) from None
 
-    def _opened(self, connection: ClientConnection, user: str) -> None:
-        principal = f"User:{user}"
+    def _opened(self, connection: ClientConnection, verified: Verified) -> None:
+        principal = f"User:{verified.user}"
         if self._principal and principal != self._principal:
             raise AuthenticationFailedError(
                 f"Cannot change principals during re-authentication from {self._principal}: {principal}"
@@ -186,10 +214,13 @@ class SaslSession:
         self._authenticated_by = self._mechanism
         self._exchange = None
         self.state = State.OPEN
-        lifetime = self._settings.lifetimes.get(self._mechanism, 0)
-        if lifetime:
-            self._ends_at = self._settings.now() + lifetime / 1000
-        connection.admit(principal, self if lifetime else self._dispatch)
+        limits = [limit] if (limit := self._settings.lifetimes.get(self._mechanism, 0)) else []
+        if verified.expires_ms is not None:
+            limits.append(max(0, verified.expires_ms - self._settings.now_ms()))
+        if limits:
+            self._lifetime = min(limits)
+            self._ends_at = self._settings.now() + self._lifetime / 1000
+        connection.admit(principal, self if limits else self._dispatch)
 
     def _failed(self, connection: ClientConnection, data: bytes) -> Awaitable[Reply]:
         """Answer, and end the connection. Both come later, so that passwords cannot be tried fast (KIP-306)."""

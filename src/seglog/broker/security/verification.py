@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import NamedTuple
 
 
 class Verified(NamedTuple):
-    """``user`` is who the client is, ``answer`` the last message to it."""
+    """``user`` is who the client is, ``answer`` the last message to it. ``expires_ms`` is when its credentials end, in
+    ms of the wall clock."""
 
     user: str
     answer: bytes
+    expires_ms: int | None = None
 
 
-Exchange = Generator[bytes, bytes, Verified]
+Exchange = Generator[bytes | Awaitable[None], bytes, Verified]
 """The broker's side of a mechanism. It yields b"" at first, then its answers; it gets the client's messages, and
-returns at the last one. `AuthenticationFailedError` is for the client, ValueError is not: it may tell too much."""
+returns at the last one. If it must wait, it yields what is to be awaited, and then gets b"".
+`AuthenticationFailedError` is for the client, ValueError is not: it may tell too much."""
 Mechanism = Callable[[], Exchange]

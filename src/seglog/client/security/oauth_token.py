@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
+from seglog.client.security.http_fetch import MOST_BYTES, Timeouts, fetch
 from seglog.client.security.references import Secrets
 from seglog.client.security.security_config import SecurityConfig, check_endpoint
-from seglog.client.security.tls import explain, tls_context
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import AuthenticationFailedError, BrokerUnavailableError, InvalidConfigError
 
@@ -27,7 +27,6 @@ _SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
 _SCOPE: Final = "sasl.oauthbearer.scope"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")
 """``b64token`` of RFC 6750."""
-_MOST_BYTES: Final = 1 << 20
 _KEPT: Final = 0.8
 """``sasl.login.refresh.window.factor``."""
 _TEMPORARY: Final = frozenset({408, 425, 429})
@@ -86,7 +85,7 @@ class TokenCache:
             if kept is not None and self._clock.monotonic() < kept[1]:
                 return kept[0]
             now = self._clock.monotonic()
-            token, lifetime = _ask(endpoint, config, _tls_of(options), secrets)
+            token, lifetime = _ask(endpoint, config, tls_of(options), secrets)
             self._tokens = {one: kept for one, kept in self._tokens.items() if kept[1] > now}
             self._tokens[endpoint] = (token, now + lifetime * _KEPT)
             return token
@@ -107,7 +106,7 @@ def _credential(name: str, value: str | None, option: str, options: Mapping[str,
     return found
 
 
-def _tls_of(options: Mapping[str, str]) -> SecurityConfig:
+def tls_of(options: Mapping[str, str]) -> SecurityConfig:
     """The login module's own ``ssl.*`` options are for the endpoint (``JaasOptionsUtils.java``)."""
     values: dict[str, Any] = {name.replace(".", "_"): text for name, text in options.items() if name.startswith("ssl.")}
     return SecurityConfig(security_protocol="SSL", **values)
@@ -115,17 +114,7 @@ def _tls_of(options: Mapping[str, str]) -> SecurityConfig:
 
 def _ask(endpoint: Endpoint, config: SecurityConfig, tls: SecurityConfig, secrets: Secrets) -> tuple[str, float]:
     """A new token and its lifetime in seconds, 0 if the endpoint does not tell it."""
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection  # takes long to load
-
-    parts = urlsplit(endpoint.url)
     what = f"token endpoint {endpoint.url}"
-    host = parts.hostname or ""
-    timeout = config.sasl_login_connect_timeout_ms / 1000 or None
-    connection = (
-        HTTPSConnection(host, parts.port, timeout=timeout, context=tls_context(tls, secrets))
-        if parts.scheme == "https"
-        else HTTPConnection(host, parts.port, timeout=timeout)
-    )
     form = {"grant_type": "client_credentials"}
     if endpoint.scope:
         form["scope"] = endpoint.scope
@@ -136,19 +125,11 @@ def _ask(endpoint: Endpoint, config: SecurityConfig, tls: SecurityConfig, secret
         "Content-Type": "application/x-www-form-urlencoded",
         "Cache-Control": "no-cache",
     }
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    try:
-        connection.connect()
-        connection.sock.settimeout(config.sasl_login_read_timeout_ms / 1000 or None)
-        connection.request("POST", path, urlencode(form), headers)
-        with connection.getresponse() as response:
-            body = response.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise explain(error, what, tls) from error
-    except HTTPException as error:
-        raise BrokerUnavailableError(f"{what}: {str(error) or type(error).__name__}") from error
-    finally:
-        connection.close()
+    timeouts = Timeouts(
+        config.sasl_login_connect_timeout_ms / 1000 or None, config.sasl_login_read_timeout_ms / 1000 or None
+    )
+    response = fetch(what, endpoint.url, tls, secrets, timeouts, form=urlencode(form), headers=headers)
+    body = response.body
     if response.status not in (200, 201):
         is_temporary = response.status >= 500 or response.status in _TEMPORARY
         raised = BrokerUnavailableError if is_temporary else AuthenticationFailedError
@@ -164,7 +145,7 @@ def _ask(endpoint: Endpoint, config: SecurityConfig, tls: SecurityConfig, secret
 
 def _json(body: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(body) if len(body) <= _MOST_BYTES else None
+        found = json.loads(body) if len(body) <= MOST_BYTES else None
     except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {}
