@@ -38,6 +38,8 @@ _WITHOUT: Final = {
     ApiKey.ALTER_CLIENT_QUOTAS: "refused",
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "refused",
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "refused",
+    ApiKey.CREATE_DELEGATION_TOKEN: "refused without authentication; 1,000 renewers at most",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "refused without authentication; its owners are one set",
     ApiKey.DESCRIBE_ACLS: "refused",
     ApiKey.CREATE_ACLS: "refused",
     ApiKey.DELETE_ACLS: "refused",

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from seglog.cluster.cluster_view import Changes, ClusterView, ControllerRegistration, encode_controller
+from seglog.cluster.cluster_view import Changes, ClusterView, ControllerRegistration, NamedValue, encode_controller
 from seglog.cluster.model import (
     BrokerRegistration,
     Member,
@@ -144,6 +144,24 @@ def test_unreadable_values_are_logged_once_and_do_not_change_the_view(
         )
         await other.cas(name, encode(state(5)), 1)
         await seen(view, lambda: view.partitions[ID, 0] == VersionedState(state(5), 2))
+
+    run(tmp_path, work)
+
+
+def test_a_noted_value_is_visible_at_once_if_the_mirror_has_just_read_it(tmp_path: Path) -> None:
+    async def work(store: Faulty, _: SqliteStore, view: ClusterView) -> None:
+        for number in range(20):
+            name = f"config/x{number}"
+            version = await store.create(name, b"1")
+            while name not in view._mirror.values:
+                await asyncio.sleep(0)
+            view.note(name, b"1", version)
+            assert view.configs[name] == b"1"
+            await store.delete(name, version)
+            while name in view._mirror.values:
+                await asyncio.sleep(0)
+            view.note_all([NamedValue(name, None)])
+            assert name not in view.configs
 
     run(tmp_path, work)
 

@@ -75,6 +75,10 @@ replica.fetch.wait.max.ms | INT | 500 | null
 replica.lag.time.max.ms | LONG | 30000 | null
 replica.selector.class | STRING | null | null
 replica.socket.timeout.ms | INT | 30000 | null
+delegation.token.expiry.check.interval.ms | LONG | 3600000 | [1,...]
+delegation.token.expiry.time.ms | LONG | 86400000 | [1,...]
+delegation.token.max.lifetime.ms | LONG | 604800000 | [1,...]
+delegation.token.secret.key | PASSWORD | null | null
 sasl.enabled.mechanisms | LIST | [GSSAPI] | null
 sasl.mechanism.inter.broker.protocol | STRING | GSSAPI | null
 sasl.oauthbearer.allow.unverified.audience | BOOLEAN | false | null

@@ -16,7 +16,7 @@ TOOLS = {
     ),
     "delegation-tokens": (
         ["--describe", "--command-config", "/dev/null"],
-        "The node does not support DESCRIBE_DELEGATION_TOKEN",
+        "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token",
     ),
     "features": (["upgrade", "--feature", "share.version=1"], "does not support this feature."),
     "share-groups": (["--describe", "--group", "g"], "The version of API is not supported"),

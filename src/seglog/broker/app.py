@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from seglog.broker.fetch.cluster_peers import ClusterPeers
     from seglog.broker.peer_requests import PeerRequests
     from seglog.broker.request_errors import RequestErrors
+    from seglog.broker.security.delegation_tokens import DelegationTokens
     from seglog.broker.security.listener_security import SecuredListener
     from seglog.broker.security.users import UserCredentials
 
@@ -107,6 +108,10 @@ _RARE: Final = (
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 )
@@ -267,7 +272,22 @@ class Node:
         """Users that authenticate by SCRAM."""
         from seglog.broker.security.users import UserCredentials
 
-        return UserCredentials(self.store, self.view)
+        return UserCredentials(self.store, self.view, self._delegation_tokens())
+
+    def _delegation_tokens(self) -> DelegationTokens | None:
+        from seglog.broker.security.delegation_tokens import DelegationTokens, Lifetimes
+        from seglog.client.security.references import Secrets
+
+        config = self.configuration.current
+        key = "delegation.token.secret.key"
+        secret = Secrets().resolve(key, config.delegation_token_secret_key)
+        if not secret:
+            return None
+        lifetimes = Lifetimes(config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
+        tokens = DelegationTokens(self.store, self.view, secret, lifetimes, self._ground.clock.now_ms)
+        seconds = config.delegation_token_expiry_check_interval_ms / 1000
+        self._tasks.begin("delegation-tokens", tokens.run(seconds, lambda: self.controller.epoch is not None))
+        return tokens
 
     async def _create_users(self, text: str) -> None:
         from seglog.client.security.references import Secrets
@@ -602,6 +622,7 @@ class Node:
         def handler(key: int) -> ApiHandler:
             def handle(request: Message, context: RequestContext) -> Answer | Awaitable[Answer]:
                 if not made:
+                    from seglog.broker.apis.delegation_tokens import DelegationTokenApis
                     from seglog.broker.apis.elections import ElectionApis
                     from seglog.broker.apis.partition_states import PartitionStates
                     from seglog.broker.apis.quorum import QuorumApis
@@ -612,6 +633,8 @@ class Node:
                     made.update(ElectionApis(states, self.topics).handlers())
                     made.update(ReassignmentApis(states, self.topics, self.identity).handlers())
                     made.update(ScramCredentialApis(self.users).handlers())
+                    protocol = self.configuration.current.protocol
+                    made.update(DelegationTokenApis(self.users.tokens, protocol).handlers())
                     made.update(QuorumApis(self.view, self.identity, self._ground.clock).handlers())
                 return made[key](request, context)
 

@@ -192,6 +192,8 @@ class ClusterView:
             if self._is_later(name, value):
                 self._mirror.note(name, value)
                 names.append(name)
+            elif self._mirror.values.get(name) == value and self._versions.get(name) != (value and value.version):
+                names.append(name)  # the mirror has read it, and was going to say so
             if not name.startswith(f"{PARTITIONS}/") or name not in self._mirror.values:
                 self._mirror.read_again(name)  # it may have been deleted and created again in between
         self._take_up(names)

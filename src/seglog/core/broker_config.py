@@ -96,6 +96,21 @@ class BrokerConfig:
         int32(1), "replicas of a topic that is created without a number", default=1
     )
     delete_topic_enable: bool = setting(Boolean(), "whether topics can be deleted", default=True)
+    delegation_token_expiry_check_interval_ms: int = setting(
+        int64(1), "ms between two removals of delegation tokens that have expired", default=3_600_000
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        int64(1), "ms after which a delegation token expires if it is not renewed", default=86_400_000
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        int64(1), "ms after which a delegation token cannot be renewed", default=604_800_000
+    )
+    delegation_token_secret_key: str = setting(
+        _PASSWORD,
+        "secret of all brokers from which the secrets of delegation tokens are made; there are none without it",
+        default="",
+        is_secret=True,
+    )
     fetch_max_bytes: int = setting(int32(1024), "most bytes of records in a Fetch response", default=55 * 1024**2)
     group_consumer_assignment_interval_ms: int = setting(
         int32(0), "ms between two target assignments of a consumer group (KIP-1263)", default=1000

@@ -85,10 +85,6 @@ controller.quota.window.size.seconds int 1
 controller.socket.timeout.ms int 30000
 cordoned.log.dirs* list ""
 create.topic.policy.class.name class -
-delegation.token.expiry.check.interval.ms long 3600000
-delegation.token.expiry.time.ms long 86400000
-delegation.token.max.lifetime.ms long 604800000
-delegation.token.secret.key password -
 delete.records.purgatory.purge.interval.requests int 1
 early.start.listeners list -
 errors.deadletterqueue.auto.create.topics.enable* boolean false

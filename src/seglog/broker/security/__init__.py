@@ -4,6 +4,6 @@
 `key_stores`, `pkcs12`) the TLS contexts, `certificate_names` and `principal_mapping` the principals of certificates,
 `sasl_session` the state of one connection until its client has authenticated, by `plain`, `scram` or `oauth_bearer`
 (with `access_tokens`, and `token_keys`, which fetches the keys of an identity provider). `users` keeps the credentials
-of SCRAM in the metadata store. `exposure` refuses listeners that would let everybody in. `peer_dial` connects to other
-brokers, by the client's half of all this: `seglog.client.security`.
+of SCRAM in the metadata store, `delegation_tokens` the tokens. `exposure` refuses listeners that would let everybody
+in. `peer_dial` connects to other brokers, by the client's half of all this: `seglog.client.security`.
 """

@@ -13,7 +13,7 @@ from seglog.broker.security.listener_keys import ListenerKeys
 from seglog.broker.security.plain import PlainUsers, plain_server
 from seglog.broker.security.principal_mapping import MappingRule, mapped, parse_rules
 from seglog.broker.security.sasl_session import SaslSession, SaslSettings
-from seglog.broker.security.scram import SCRAM_DIGESTS, Invented, ScramCredential, scram_server
+from seglog.broker.security.scram import SCRAM_DIGESTS, Invented, ScramCredential, TokenCredential, scram_server
 from seglog.broker.security.server_tls import RenewedContext, client_auth, server_context
 from seglog.broker.security.verification import Exchange, Mechanism
 from seglog.core.broker_config import OAUTHBEARER, BrokerConfig
@@ -34,6 +34,8 @@ class Credentials(Protocol):
     """Of users with SCRAM: `seglog.broker.security.users.UserCredentials`."""
 
     def find(self, mechanism: str, user: str, /) -> ScramCredential | None: ...
+
+    def find_token(self, mechanism: str, token_id: str, /) -> TokenCredential | None: ...
 
     def invented(self) -> Invented: ...
 
@@ -166,6 +168,7 @@ def _scram(mechanism: str, users: Credentials) -> Exchange:
         digest,
         lambda user: users.find(mechanism, user),
         lambda user: users.invented().credential(digest, user),
+        find_token=lambda token_id: users.find_token(mechanism, token_id),
     )
 
 

@@ -20,7 +20,7 @@ from enum import Enum, auto
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from seglog.broker.security.verification import Exchange, Mechanism, Verified
+from seglog.broker.security.verification import Exchange, Mechanism, TokenPrincipal, Verified
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import AuthenticationFailedError, InvalidRequestError
 from seglog.net.connection import ClientConnection, FrameHandler, Reply
@@ -205,7 +205,8 @@ class SaslSession:
             ) from None
 
     def _opened(self, connection: ClientConnection, verified: Verified) -> None:
-        principal = f"User:{verified.user}"
+        name = f"User:{verified.user}"
+        principal = TokenPrincipal(name) if verified.by_token else name
         if self._principal and principal != self._principal:
             raise AuthenticationFailedError(
                 f"Cannot change principals during re-authentication from {self._principal}: {principal}"

@@ -80,6 +80,14 @@ class ScramCredential(NamedTuple):
         return f"ScramCredential(iterations={self.iterations})"
 
 
+class TokenCredential(NamedTuple):
+    """Of a delegation token, whose client acts for ``owner`` until ``expires_ms``."""
+
+    credential: ScramCredential
+    owner: str
+    expires_ms: int
+
+
 class Invented(NamedTuple):
     """Credentials of users that do not exist: nothing is right for them. ``seed`` is a secret of the cluster."""
 
@@ -97,18 +105,22 @@ def scram_server(
     find: Callable[[str], ScramCredential | None],
     invent: Callable[[str], ScramCredential],
     nonce: Callable[[], str] = new_nonce,
+    find_token: Callable[[str], TokenCredential | None] = lambda _: None,
 ) -> Generator[bytes, bytes, Verified]:
-    """``find`` returns the credential of a user; ``invent`` makes one up. ValueError if the client does not prove that
-    it knows the password."""
+    """``find`` returns the credential of a user, ``find_token`` that of a delegation token; ``invent`` makes one up.
+    ValueError if the client does not prove that it knows the password."""
     first = _FIRST.fullmatch(_text((yield b"")))
     if first is None:
         raise ValueError("the client's first message cannot be read")
     user = _user(first["name"])
     if first["authorization"] is not None and _user(first["authorization"]) != user:
         raise ValueError("the client asks to act for another user")
-    known = find(user)
+    token = None
     if "tokenauth=true" in first["extensions"].split(","):
-        known = None  # there are no delegation tokens
+        token = find_token(user)
+        known = None if token is None else token.credential
+    else:
+        known = find(user)
     credential = known or invent(user)
     together = first["nonce"] + nonce()
     answer = f"r={together},s={_encoded(credential.salt)},i={credential.iterations}"
@@ -127,7 +139,10 @@ def scram_server(
     is_right = hmac.compare_digest(stored_key(digest, mixed(proof, signature)), credential.stored_key)
     if not is_right or known is None:
         raise ValueError("the client does not know the password")
-    return Verified(user, f"v={_encoded(hmac.digest(credential.server_key, message, digest))}".encode())
+    answer = f"v={_encoded(hmac.digest(credential.server_key, message, digest))}"
+    if token is not None:
+        return Verified(token.owner, answer.encode(), token.expires_ms, by_token=True)
+    return Verified(user, answer.encode())
 
 
 def _user(name: str) -> str:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from seglog.broker.requests import ApiError
-from seglog.broker.security.scram import SCRAM_DIGESTS, Invented, ScramCredential
+from seglog.broker.security.delegation_tokens import DelegationTokens
+from seglog.broker.security.scram import SCRAM_DIGESTS, Invented, ScramCredential, TokenCredential
 from seglog.broker.store_writes import delete, read, write
 from seglog.client.security.scram import LEAST_ITERATIONS
 from seglog.cluster.cluster_view import ClusterView, NamedValue
@@ -51,7 +52,9 @@ _MAX_NAME: Final = 255
 class UserCredentials:
     """Read from the broker's view, written to the store."""
 
-    def __init__(self, store: MetadataStore, view: ClusterView) -> None:
+    def __init__(self, store: MetadataStore, view: ClusterView, tokens: DelegationTokens | None = None) -> None:
+        """``tokens`` is None without ``delegation.token.secret.key``."""
+        self.tokens = tokens
         self._store = store
         self._view = view
         self._iterations = 0
@@ -76,6 +79,13 @@ class UserCredentials:
 
     def find(self, mechanism: str, user: str) -> ScramCredential | None:
         return self.of(user).get(mechanism)
+
+    def find_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
+        """The credential of a delegation token. Its salt is that of an id that does not exist."""
+        if self.tokens is None:
+            return None
+        salt = self.invented().credential(SCRAM_DIGESTS[mechanism], token_id).salt
+        return self.tokens.credential(mechanism, token_id, salt)
 
     def invented(self) -> Invented:
         """What a user that does not exist seems to have."""

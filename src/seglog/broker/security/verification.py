@@ -6,13 +6,20 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import NamedTuple
 
 
+class TokenPrincipal(str):
+    """The principal of a client that has authenticated by a delegation token (``tokenAuthenticated`` in Kafka)."""
+
+    __slots__ = ()
+
+
 class Verified(NamedTuple):
     """``user`` is who the client is, ``answer`` the last message to it. ``expires_ms`` is when its credentials end, in
-    ms of the wall clock."""
+    ms of the wall clock; ``by_token``: they are a delegation token."""
 
     user: str
     answer: bytes
     expires_ms: int | None = None
+    by_token: bool = False
 
 
 Exchange = Generator[bytes | Awaitable[None], bytes, Verified]
