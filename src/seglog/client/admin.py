@@ -1,7 +1,7 @@
 """Blocking requests over our own protocol code, for operations that confluent-kafka's admin client lacks.
 
 These are: groups of all protocols, deleting a group's offsets, the sizes of partitions, and the defaults of all
-brokers. PLAINTEXT only.
+brokers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from seglog.client.bootstrap import HostPort
 from seglog.client.client_config import ClientConfig
 from seglog.client.cluster_connections import GROUP, ClusterConnections
 from seglog.client.connection import BrokerConnection, check_answer, describe_code
+from seglog.client.security.security_config import PLAINTEXT, SecurityConfig
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
 
@@ -50,8 +51,8 @@ class GroupListing(NamedTuple):
 class Admin:
     """Asks each broker what only that broker knows. Use as a context manager, in one thread."""
 
-    def __init__(self, bootstrap: list[HostPort], timeout: float) -> None:
-        config = ClientConfig(bootstrap=tuple(bootstrap), timeout=timeout, connect_timeout=timeout)
+    def __init__(self, bootstrap: list[HostPort], timeout: float, security: SecurityConfig = PLAINTEXT) -> None:
+        config = ClientConfig(bootstrap=tuple(bootstrap), timeout=timeout, connect_timeout=timeout, security=security)
         self._cluster = ClusterConnections(config)
         self._cluster.seed()
 

@@ -6,7 +6,14 @@ import threading
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from seglog.cli.wire.clients import Bootstrap, Timeout, bootstrap_addresses
+from seglog.cli.wire.clients import (
+    Bootstrap,
+    CommandConfig,
+    Properties,
+    Timeout,
+    bootstrap_addresses,
+    client_settings,
+)
 from seglog.client.bootstrap import HostPort
 from seglog.cluster.health import ClusterStatus
 from seglog.core.clock import SystemClock
@@ -14,6 +21,7 @@ from seglog.core.errors import RequestFailedError
 
 if TYPE_CHECKING:
     from seglog.client.cluster import ClusterAdmin
+    from seglog.client.security.security_config import SecurityConfig
 
 T = TypeVar("T")
 _PAUSE_SECONDS: Final = 0.5
@@ -23,10 +31,23 @@ class ClusterOptions(NamedTuple):
     """The options by which a command finds a cluster."""
 
     bootstrap: Bootstrap = "localhost:9092"
+    properties: Properties = None
+    command_config: CommandConfig = None
     timeout: Timeout = 30.0
 
-    def requests(self) -> ClusterRequests:
-        return ClusterRequests(bootstrap_addresses(self.bootstrap), self.timeout)
+    @property
+    def addresses(self) -> list[HostPort]:
+        return bootstrap_addresses(self.bootstrap)
+
+    @property
+    def security(self) -> SecurityConfig:
+        from seglog.cli.wire.client_settings import security_of
+
+        return security_of(client_settings(self.properties, self.command_config))
+
+    def requests(self, addresses: list[HostPort] | None = None) -> ClusterRequests:
+        """To these addresses, or to the bootstrap servers."""
+        return ClusterRequests(self.addresses if addresses is None else addresses, self.timeout, self.security)
 
 
 DEFAULT_CLUSTER: Final = ClusterOptions()
@@ -35,8 +56,9 @@ DEFAULT_CLUSTER: Final = ClusterOptions()
 class ClusterRequests:
     """Sends requests without a lasting connection. Brokers may leave, so it also tries the brokers seen before."""
 
-    def __init__(self, addresses: list[HostPort], timeout: float) -> None:
+    def __init__(self, addresses: list[HostPort], timeout: float, security: SecurityConfig | None = None) -> None:
         self._addresses = addresses
+        self._more = () if security is None else (security,)
         self._timeout = timeout
         self._now = SystemClock().monotonic
 
@@ -44,7 +66,7 @@ class ClusterRequests:
         """Call ``ask`` with a new connection. Raises `RequestFailedError`."""
         from seglog.client.cluster import ClusterAdmin  # slow to import: it loads the protocol's schema
 
-        with ClusterAdmin(self._addresses, self._timeout) as admin:
+        with ClusterAdmin(self._addresses, self._timeout, *self._more) as admin:
             answer = ask(admin)
             self._addresses = list(dict.fromkeys([*self._addresses, *admin.addresses()]))
             return answer

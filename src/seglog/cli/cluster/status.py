@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, ClusterRequests, pause
+from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, pause
 from seglog.cli.options import with_options
 from seglog.cli.output import DAMAGE, FINE, Out, count, format_size, is_terminal, show_table
 from seglog.client.bootstrap import parse_bootstrap
@@ -43,7 +43,7 @@ def status(
     """Show the state of a cluster and advice for each problem. The exit code is 0 if it is healthy, else 1."""
     cluster = where.requests()
     while True:
-        seen = cluster.once(_of_brokers) if store is None else _of_store(store, where.timeout)
+        seen = cluster.once(_of_brokers) if store is None else _of_store(store, where)
         findings = judge(seen)
         with Out() as out:
             if json:
@@ -70,7 +70,7 @@ def _of_brokers(admin: ClusterAdmin) -> ClusterStatus:
     return seen
 
 
-def _of_store(address: str, timeout: float) -> ClusterStatus:
+def _of_store(address: str, where: ClusterOptions) -> ClusterStatus:
     """The state in the store, with the replicas' states from those brokers that respond."""
     from seglog.cli.cluster import store_view
 
@@ -78,7 +78,7 @@ def _of_store(address: str, timeout: float) -> ClusterStatus:
     listeners = ",".join(text for broker in seen.brokers.values() for text in broker.listeners.values())
     if listeners:
         with suppress(RequestFailedError, ValueError):
-            return ClusterRequests(parse_bootstrap(listeners), timeout).once(lambda admin: admin.look_closely(seen))
+            return where.requests(parse_bootstrap(listeners)).once(lambda admin: admin.look_closely(seen))
     return seen
 
 

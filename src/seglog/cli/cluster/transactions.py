@@ -10,7 +10,6 @@ import typer
 from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions
 from seglog.cli.options import JsonLines, with_options
 from seglog.cli.output import FINE, Out, fail, format_time, show_table
-from seglog.cli.wire.clients import bootstrap_addresses
 from seglog.core.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ Partition = Annotated[int, typer.Option("--partition", metavar="N", help="The pa
 def _ask(where: ClusterOptions, ask: Callable[[TransactionAdmin], T]) -> T:
     from seglog.client.transactions import TransactionAdmin  # slow to import: it loads the protocol's schema
 
-    with TransactionAdmin(bootstrap_addresses(where.bootstrap), where.timeout) as admin:
+    with TransactionAdmin(where.addresses, where.timeout, where.security) as admin:
         return ask(admin)
 
 

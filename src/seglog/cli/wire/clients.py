@@ -15,12 +15,13 @@ from seglog.cli.options import OptionError, key_values, read_properties
 from seglog.cli.output import FAILED, FINE, Out, fail
 from seglog.client.bootstrap import HostPort, connect, parse_bootstrap
 from seglog.cluster.reassignment_plan import Place
-from seglog.core.errors import RequestFailedError
+from seglog.core.errors import InvalidConfigError, RequestFailedError
 from seglog.core.extras import require
 
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
     from seglog.client.consumer_groups import ConsumerGroup
+    from seglog.client.security.security_config import SecurityConfig
 
 Bootstrap = Annotated[
     str,
@@ -49,8 +50,7 @@ class Cluster:
     ) -> None:
         self._addresses = bootstrap_addresses(bootstrap)
         self.timeout = timeout
-        self._settings = {} if command_config is None else read_properties(command_config)
-        self._settings |= key_values("--property", properties)
+        self._settings = client_settings(properties, command_config)
         self._settings["bootstrap.servers"] = ",".join(map(str, self._addresses))
         self.kafka: Any = require("confluent_kafka", "client", purpose="talking to Kafka")
         self._admin: Any = None
@@ -74,32 +74,42 @@ class Cluster:
         return self._client(self.kafka.Consumer, settings)
 
     def own_admin(self) -> Admin:
-        """A client for requests that the library lacks."""
-        if not self.is_plaintext:
-            protocol = self._settings["security.protocol"]
-            raise RequestFailedError(f"this request needs a plaintext listener, not security.protocol={protocol}")
+        """A client for requests that the library lacks. `InvalidConfigError` if it lacks something in the settings."""
         from seglog.client.admin import Admin  # slow to import: it loads the protocol's schema
 
-        return Admin(self._addresses, self.timeout)
+        return Admin(self._addresses, self.timeout, self._security())
+
+    def _security(self) -> SecurityConfig:
+        from seglog.cli.wire.client_settings import security_of
+
+        return security_of(self._settings)
+
+    @property
+    def has_own_client(self) -> bool:
+        """Whether `own_admin` can use the settings: only the library speaks Kerberos."""
+        try:
+            self._security()
+        except (InvalidConfigError, OptionError):
+            return False
+        return True
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
-        """A group of the consumer protocol, with its epochs. None for other groups, for brokers without them, and if
-        the listener is not plaintext, as only the library speaks TLS and SASL."""
-        if not self.is_plaintext:
+        """A group of the consumer protocol, with its epochs. None for other groups, for brokers without them, and
+        without `has_own_client`."""
+        if not self.has_own_client:
             return None
         from seglog.client.consumer_groups import ConsumerGroupAdmin
 
-        with ConsumerGroupAdmin(self._addresses, self.timeout) as admin:
+        with ConsumerGroupAdmin(self._addresses, self.timeout, self._security()) as admin:
             return admin.describe(name)
 
-    @property
-    def is_plaintext(self) -> bool:
-        return str(self._settings.get("security.protocol", "plaintext")).lower() == "plaintext"
-
     def _client(self, kind: Callable[[Mapping[str, object]], Any], settings: Mapping[str, object]) -> Any:
+        from seglog.cli.wire.client_settings import librdkafka_settings
+
+        own = librdkafka_settings(self._settings)
         connect(self._addresses, self.timeout)[0].close()
         try:
-            return kind({"log_level": 0, "error_cb": self._note, **settings, **self._settings})
+            return kind({"log_level": 0, "error_cb": self._note, **settings, **own})
         except self.kafka.KafkaException as error:
             raise RequestFailedError(f"settings: {error.args[0].str()}") from error
 
@@ -244,18 +254,31 @@ def code_of(error: RequestFailedError) -> int | None:
     return code() if code is not None else None
 
 
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka or Kafka's client.", show_default=False
+    ),
+]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option("--command-config", "-F", metavar="FILE", help="A file of such settings.", show_default=False),
+]
+
+
+def client_settings(properties: Sequence[str] | None, command_config: str | None) -> dict[str, str]:
+    return {
+        **({} if command_config is None else read_properties(command_config)),
+        **key_values("--property", properties),
+    }
+
+
 class Brokers(NamedTuple):
     """The options by which a command finds brokers."""
 
     bootstrap: Bootstrap = "localhost:9092"
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka.", show_default=False),
-    ] = None
-    command_config: Annotated[
-        str | None,
-        typer.Option("--command-config", "-F", metavar="FILE", help="A file of such settings.", show_default=False),
-    ] = None
+    properties: Properties = None
+    command_config: CommandConfig = None
     timeout: Timeout = 30.0
 
     def cluster(self) -> Cluster:

@@ -166,7 +166,7 @@ def delete_offsets(
 
 def listed_groups(cluster: Cluster) -> list[GroupListing]:
     """All groups by name. The library leaves out those of other protocols, such as Connect's."""
-    if cluster.is_plaintext:
+    if cluster.has_own_client:
         with cluster.own_admin() as admin:
             return admin.groups()
     answer = cluster.result(cluster.ask("list_consumer_groups", "groups"), "groups")

@@ -82,7 +82,7 @@ def _check(answer: Message, what: str) -> None:
 
 def _mechanism(config: SecurityConfig, secrets: Secrets, tokens: TokenCache) -> Mechanism:
     """References are resolved here, for this connection."""
-    options = _options(config, secrets)
+    options = jaas_options(config, secrets)
     if config.sasl_mechanism == OAUTHBEARER:
         return oauth_bearer(tokens.token(options, config, secrets), _extensions(options))
     user, password = options["username"], options["password"]
@@ -95,7 +95,8 @@ def _mechanism(config: SecurityConfig, secrets: Secrets, tokens: TokenCache) -> 
     return scram(digest, user, password, new_nonce(), is_token=is_token)
 
 
-def _options(config: SecurityConfig, secrets: Secrets) -> Mapping[str, str]:
+def jaas_options(config: SecurityConfig, secrets: Secrets) -> Mapping[str, str]:
+    """The options of the login module, with all references resolved."""
     text = config.sasl_jaas_config
     if text is None:
         return {}
