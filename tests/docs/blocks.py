@@ -134,7 +134,7 @@ class Reader:
         """Start a command that stays; one that serves says so in its first line."""
         process = self._popen(f"exec {line}", stdout=subprocess.PIPE, stderr=None)
         self._staying.append(process)
-        if address := re.search(r"--listen 127\.0\.0\.1:(\d+)", line):
+        if address := re.search(r"--listen (?:\w+://)?127\.0\.0\.1:(\d+)", line):
             assert process.stdout is not None
             assert process.stdout.readline(), f"$ {line}\nended with {process.wait(_SECONDS)}"
             socket.create_connection(("127.0.0.1", int(address[1])), _SECONDS).close()

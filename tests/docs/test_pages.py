@@ -27,6 +27,7 @@ _PAGES: Final = {
 _DECISIONS: Final = {f"docs/decisions/{path.name}": path.read_text() for path in _ROOT.glob("docs/decisions/*.md")}
 _CODE: Final = {name: [block for block in blocks(text) if block.language in RUN] for name, text in _PAGES.items()}
 _WITH_CODE: Final = [name for name, code in _CODE.items() if code]
+_SECURED_PORTS: Final = (9094, 9095, 9096, 9194, 9195, 9196)
 _USES_SPARK: Final = re.compile(r"^(from seglog\.spark|\$ seglog spark|.*\bspark\.)", re.MULTILINE)
 _WITH_SPARK: Final = [
     name
@@ -60,6 +61,7 @@ def reader(
         {
             "127.0.0.1:9092": served,
             "127.0.0.1:9093": f"127.0.0.1:{free_port()}",
+            **{f"127.0.0.1:{port}": f"127.0.0.1:{free_port()}" for port in _SECURED_PORTS},
             "kafka:9092": broker.bootstrap,
             "other:9092": broker.bootstrap,
             "/var/kafka/data": str(tmp_path / "data"),

@@ -22,6 +22,7 @@ from seglog.core.quick_imports import hide_hypothesis
 if TYPE_CHECKING:
     from seglog.broker.app import Node
     from seglog.broker.ground import BrokerGround
+    from seglog.cli.secure_demo import SecureDemo
     from seglog.faults.controlled_broker import ControlAddress, ControlledBroker
 
 T = TypeVar("T")
@@ -172,6 +173,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    secure_demo: Annotated[
+        str | None,
+        typer.Option(
+            "--secure-demo",
+            metavar="DIR",
+            help="Make certificates and users in a directory, listen with TLS and SASL, and show clients' settings.",
+            show_default=False,
+        ),
+    ] = None,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> int:
     """Serve Kafka's protocol from a log directory."""
@@ -190,9 +200,18 @@ def serve(
         mapping = {**TEST_SETTINGS, **mapping}
     elif control_token is not None:
         raise OptionError("--control-token needs --control")
+    demo: SecureDemo | None = None
+    if secure_demo is not None:
+        from seglog.cli.secure_demo import SecureDemo
+
+        demo = SecureDemo(secure_demo)
+        if keys.data_dir is None and mapping["log.dirs"] == default_data_dir(os.environ):
+            mapping["log.dirs"] = os.path.join(demo.folder, "log")
+        mapping |= demo.keys(mapping, keys.listen or [])
 
     def say_ready(node: Node, seconds: float) -> None:
-        _say_ready(node, seconds, None if controlled is None else controlled.address, as_json=json)
+        told = None if demo is None else demo.write_clients(node.bootstrap)
+        _say_ready(node, seconds, None if controlled is None else controlled.address, told, as_json=json)
 
     return serve_keys(mapping, say_ready, until_eof=until_eof, controlled=controlled)
 
@@ -266,7 +285,8 @@ def _at_eof(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
         end()
 
 
-def _say_ready(node: Node, seconds: float, control: ControlAddress | None, *, as_json: bool) -> None:
+def _say_ready(node: Node, seconds: float, control: ControlAddress | None, demo: str | None, *, as_json: bool) -> None:
+    """``demo``: what to tell about the clients of a secured demonstration."""
     listeners = [str(address) for address in node.addresses]
     partitions = sum(len(topic.partitions) for topic in node.topics)
     identity, path, metrics = node.identity, ", ".join(node.paths), node.metrics_address
@@ -292,6 +312,8 @@ def _say_ready(node: Node, seconds: float, control: ControlAddress | None, *, as
         )
         if control is not None:
             out.line(f"control: {control.url}" + ("" if control.token is None else f" token {control.token}"))
+        if demo is not None:
+            out.write(demo)
     out.flush()
 
 
