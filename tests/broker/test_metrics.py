@@ -6,7 +6,10 @@ import http.client
 import json
 import os
 import re
+import ssl
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from seglog.protocol.apis import ApiKey
 from seglog.storage.log.dir_health import Reserve
 from tests.broker.broker_thread import RunningNode, Wire
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.certificates import Authority
 from tests.kit.memory_fs import MemoryFs
 
 _LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)")
@@ -223,6 +227,49 @@ def test_without_a_listener_there_is_none(start: Callable[..., RunningNode]) -> 
         start({"metrics.listener": "nowhere"}, "other")
     with pytest.raises(InvalidConfigError, match=r"metrics\.listener"):
         start({"metrics.listener": "localhost:99999"}, "other")
+
+
+def test_tls_with_the_clients_certificate(start: Callable[..., RunningNode], tmp_path: Path) -> None:
+    """Also after the certificate of the broker was renewed."""
+    authority, other = Authority(tmp_path / "one"), Authority(tmp_path / "two")
+    store = tmp_path / "store.pem"
+    store.touch(0o600)
+    store.write_text(authority.issue("broker", "IP:127.0.0.1").store.read_text())
+    running = start(
+        {
+            "metrics.listener": "SSL://127.0.0.1:0",
+            "ssl.keystore.location": str(store),
+            "listener.name.metrics.ssl.client.auth": "required",
+            "ssl.truststore.location": str(authority.certificate),
+        }
+    )
+    address = running.node.metrics_address
+    assert address is not None
+    client = authority.issue("prometheus")
+
+    def ask_over_tls(trusted: Authority, *, known: bool) -> int:
+        context = ssl.create_default_context(cafile=str(trusted.certificate))
+        if known:
+            context.load_cert_chain(client.chain, client.key)
+        with closing(HTTPSConnection("127.0.0.1", address.port, context=context, timeout=30)) as connection:
+            connection.request("GET", "/health")
+            return connection.getresponse().status
+
+    assert ask_over_tls(authority, known=True) == 200
+    with pytest.raises(OSError, match=r"."):
+        ask_over_tls(authority, known=False)
+    with pytest.raises(ssl.SSLError):
+        ask_over_tls(other, known=True)
+    new = tmp_path / "new.pem"
+    new.touch(0o600)
+    new.write_text(other.issue("broker", "IP:127.0.0.1").store.read_text())
+    new.replace(store)
+    assert ask_over_tls(other, known=True) == 200
+
+
+def test_metrics_have_no_other_protocol(start: Callable[..., RunningNode]) -> None:
+    with pytest.raises(InvalidConfigError, match=r"SSL://HOST:PORT"):
+        start({"metrics.listener": "SASL_SSL://127.0.0.1:0"})
 
 
 def test_serve_has_an_option_for_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from types import TracebackType
@@ -86,6 +86,8 @@ from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.formats.checkpoints import encode_id
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from seglog.broker.fetch.cluster_peers import ClusterPeers
     from seglog.broker.peer_requests import PeerRequests
     from seglog.broker.request_errors import RequestErrors
@@ -667,7 +669,14 @@ class Node:
         self.topics.removed.append(metrics.topics_deleted)
         await self._listen(metrics.measured(self._dispatch(ids, metrics.errors)))
         wanted = parse_host_port(where)
-        listener = HttpListener(wanted.host, wanted.port, metrics.pages(self.quotas))
+        tls: Callable[[], SSLContext] | None = None
+        if wanted.name == "SSL":
+            from seglog.broker.security.listener_keys import METRICS, ListenerKeys
+            from seglog.broker.security.server_tls import RenewedContext, server_context
+
+            keys = ListenerKeys(self.configuration.current, METRICS, protocol=wanted.name)
+            tls = RenewedContext(keys, server_context).context
+        listener = HttpListener(wanted.host, wanted.port, metrics.pages(self.quotas), tls=tls)
         await listener.start()
         self._tasks.at_stop(listener.stop)
         self.metrics_address = wanted._replace(port=listener.port)

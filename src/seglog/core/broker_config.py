@@ -186,7 +186,9 @@ class BrokerConfig:
         int32(1), "most partitions in a DescribeTopicPartitions response", default=2000
     )
     metrics_listener: str = setting(
-        Text(), "HOST:PORT that serves metrics over HTTP; only seglog has this key", default=""
+        Text(),
+        "HOST:PORT that serves metrics over HTTP, or SSL://HOST:PORT over HTTPS; only seglog has this key",
+        default="",
     )
     node_id: int = setting(
         int32(0, also=-1), "id of this broker; -1: the id in the log directory, 1 in a new one", default=-1
@@ -378,7 +380,8 @@ class BrokerConfig:
             raise InvalidConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
         if self.metrics_listener:
             try:
-                parse_host_port(self.metrics_listener)
+                if parse_host_port(self.metrics_listener).name not in ("PLAINTEXT", "SSL"):
+                    raise ValueError("HOST:PORT, or SSL://HOST:PORT")
             except ValueError as error:
                 raise InvalidConfigError(
                     f"metrics.listener={self.metrics_listener!r} is not allowed: {error}"

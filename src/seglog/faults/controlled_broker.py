@@ -170,7 +170,7 @@ class ControlledBroker:
         self._bootstrap = node.bootstrap
         self._keys = {"listeners": ",".join(map(str, node.addresses))}
         if node.metrics_address is not None:
-            self._keys = {**self._keys, "metrics.listener": node.metrics_address.host_port}
+            self._keys = {**self._keys, "metrics.listener": str(node.metrics_address)}
         self._running = _Running(node, control, asyncio.get_running_loop().create_task(self._watch(node)))
 
     async def _watch(self, node: Node) -> None:

@@ -5,10 +5,11 @@ bodies."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 __all__ = ["HttpHandler", "HttpListener", "HttpRequest", "Page", "Pages"]
 
@@ -48,9 +49,18 @@ class HttpListener:
     """Listens on ``host:port``; port 0 asks for a free one."""
 
     def __init__(
-        self, host: str, port: int, pages: Pages | HttpHandler, *, seconds: float = _SECONDS, max_body: int = 0
+        self,
+        host: str,
+        port: int,
+        pages: Pages | HttpHandler,
+        *,
+        seconds: float = _SECONDS,
+        max_body: int = 0,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """``max_body``: the most bytes of a request's body, for a handler; 0 ignores bodies."""
+        """``max_body``: the most bytes of a request's body, for a handler; 0 ignores bodies. ``tls`` returns the
+        context of the next handshake; None: without TLS."""
+        self._tls = tls
         self.host = host
         self.port = port
         self.handler = _of_pages(pages) if isinstance(pages, Mapping) else pages
@@ -63,7 +73,12 @@ class HttpListener:
     async def start(self) -> None:
         """OSError if the port is taken."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), self.host, self.port, reuse_address=True)
+        secure: dict[str, Any] = {}
+        if self._tls is not None:
+            secure = {"ssl": _renewing(self._tls), "ssl_handshake_timeout": self.seconds, "ssl_shutdown_timeout": 1.0}
+        self._server = await loop.create_server(
+            lambda: _Connection(self), self.host, self.port, reuse_address=True, **secure
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -77,6 +92,17 @@ class HttpListener:
         for transport in list(self.connections):
             transport.abort()
         await self._server.wait_closed()
+
+
+def _renewing(current: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """A context that leaves each handshake to the current one."""
+    context = current()
+
+    def use_current(connection: ssl.SSLSocket | ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = current()
+
+    context.sni_callback = use_current
+    return context
 
 
 class _Connection(asyncio.Protocol):

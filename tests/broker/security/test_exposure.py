@@ -20,6 +20,19 @@ def test_on_loopback_everything_is_allowed(host: str, protocol: str) -> None:
     check_exposure(BrokerConfig.from_mapping({"listeners": f"{protocol}://{host}:9092"}))
 
 
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "10.0.0.1", "broker-1.example"])
+def test_metrics_beyond_loopback_are_for_known_clients(host: str) -> None:
+    listen = {"listeners": "PLAINTEXT://127.0.0.1:1"}
+    required = {"listener.name.metrics.ssl.client.auth": "required"}
+    check_exposure(BrokerConfig.from_mapping({**listen, "metrics.listener": "127.0.0.1:9308"}))
+    check_exposure(BrokerConfig.from_mapping({**listen, **required, "metrics.listener": f"SSL://{host}:9308"}))
+    for where, more in ((f"{host}:9308", {}), (f"{host}:9308", required), (f"SSL://{host}:9308", {})):
+        keys = {**listen, **more, "metrics.listener": where}
+        with pytest.raises(InvalidConfigError, match=r"metrics\.listener=.*--insecure"):
+            check_exposure(BrokerConfig.from_mapping(keys))
+        check_exposure(BrokerConfig.from_mapping({**keys, "seglog.insecure.listeners": "true"}))
+
+
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]", "10.0.0.1", "[2001:db8::1]", "broker-1.example"])
 @pytest.mark.parametrize(
     ("protocol", "more", "complaint"),

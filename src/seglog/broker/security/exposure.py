@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from seglog.broker.security.listener_keys import ListenerKeys
-from seglog.core.addresses import Address
+from seglog.broker.security.listener_keys import METRICS, ListenerKeys
+from seglog.core.addresses import Address, parse_host_port
 from seglog.core.broker_config import OAUTHBEARER, BrokerConfig
 from seglog.core.errors import InvalidConfigError
 
@@ -25,6 +25,14 @@ def check_exposure(config: BrokerConfig) -> None:
                     f"listeners={address} is not allowed: other machines may reach it, and {why}. Listen on 127.0.0.1 "
                     f"instead, or allow it: --insecure, or {_KEY}=true"
                 )
+    if config.metrics_listener and not is_loopback(metrics := parse_host_port(config.metrics_listener)):
+        keys = ListenerKeys(config, METRICS, protocol=metrics.name)
+        if not keys.uses_tls or keys.text("ssl.client.auth") != "required":
+            raise InvalidConfigError(
+                f"metrics.listener={config.metrics_listener} is not allowed: every client that reaches it could read "
+                "the names of topics and groups. Listen on 127.0.0.1, use SSL://HOST:PORT with "
+                f"listener.name.metrics.ssl.client.auth=required, or allow it: --insecure, or {_KEY}=true"
+            )
 
 
 def _why_not(config: BrokerConfig, address: Address) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import Final
 
 from seglog.client.security.jaas import Jaas, parse_jaas
 from seglog.client.security.references import Secrets
@@ -12,14 +13,20 @@ from seglog.core.broker_config import BROKER_KEYS, JAAS, MECHANISMS, BrokerConfi
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import HIDDEN
 
+METRICS: Final = "METRICS"
+"""The name of ``metrics.listener`` in keys: ``listener.name.metrics.<key>``."""
+
 
 class ListenerKeys:
     """``listener`` is a name in capitals, ``own`` its own keys. Values may have references to secrets
     (`seglog.client.security.references`)."""
 
-    def __init__(self, config: BrokerConfig, listener: str, secrets: Secrets | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, listener: str, secrets: Secrets | None = None, *, protocol: str = ""
+    ) -> None:
+        """``protocol`` is that of a listener which the configuration does not have, such as `METRICS`."""
         self.listener = listener
-        self.protocol = config.protocol(listener)
+        self.protocol = protocol or config.protocol(listener)
         self._config = config
         self.own = config.listener_keys.get(listener, {})
         self._secrets = Secrets() if secrets is None else secrets
