@@ -707,6 +707,8 @@ REFUSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("authorizer.class.name", "super.users"), _NO_ACLS),
     **dict.fromkeys(_CLASS_KEYS, _NO_CLASSES),
     "remote.log.storage.system.enable": "seglog has no tiered storage",
+    "zookeeper.set.acl": "seglog does not authenticate to ZooKeeper",
+    "zookeeper.ssl.client.enable": "seglog connects to ZooKeeper without TLS",
     "cordoned.log.dirs": "seglog does not keep new replicas out of a log directory",
     "leader.replication.throttled.rate": _NO_THROTTLE,
     "follower.replication.throttled.rate": _NO_THROTTLE,
@@ -719,7 +721,8 @@ def refusal(name: str, value: object) -> str | None:
     """Why this value of a key of Kafka is refused; None if it is not, as is the default."""
     text = str(value).strip()
     known = kafka_only_keys().get(name)
-    if name not in REFUSED or text in ("", None if known is None else known.default):
+    is_off = text.lower() in ("", "false")
+    if name not in REFUSED or is_off or text == (None if known is None else known.default):
         return None
     return f"{name}={text!r} is not allowed: {REFUSED[name]}"
 
