@@ -46,6 +46,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "ls": Command("offline.ls", "List the topics, partitions and segments of a log directory."),
     "dump": Command("dump.command", "Print the contents of log files, as Kafka's DumpLogSegments does."),
     "find": Command("offline.find", "Look up an offset or a timestamp, step by step."),
+    "explain": Command("explain.command", "Explain why data is still there, when it goes, and why a lag stays."),
     "verify": Command("offline.verify", "Check every byte of log directories, partitions and files."),
     "repair": Command("offline.repair", "Repair a damaged partition or log directory."),
     "sql": Command("sql", "Query topics, directories and tables in SQL (needs seglog[sql])."),

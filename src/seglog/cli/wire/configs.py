@@ -92,7 +92,7 @@ def describe_configs(
     cluster = brokers.cluster()
     with Out() as out:
         for entity in entities:
-            values = _read(cluster, entity)
+            values = read_configs(cluster, entity)
             shown = [value for value in values if everything or value.source not in _INHERITED]
             if json:
                 configs = [
@@ -184,7 +184,7 @@ def _resource(cluster: Cluster, entity: ConfigEntity, **more: Any) -> Any:
     return cluster.api.ConfigResource(types.TOPIC if entity.kind == "topic" else types.BROKER, entity.name, **more)
 
 
-def _read(cluster: Cluster, entity: ConfigEntity) -> list[ConfigValue]:
+def read_configs(cluster: Cluster, entity: ConfigEntity) -> list[ConfigValue]:
     if not entity.name:
         with cluster.own_admin() as admin:
             return sorted(admin.describe_broker_defaults())

@@ -24,23 +24,24 @@ HEADERS: Final = 8 << 10
 
 
 def walk(
-    file: File, start: int = 0, end: int | None = None, *, window: int = WHOLE, whole: bool = True
+    file: File, start: int = 0, end: int | None = None, *, window: int = WHOLE, whole: bool = True, lax: bool = False
 ) -> Iterator[tuple[Entry, int, memoryview]]:
     """The batches and messages of a log file from position ``start``, where one begins, up to ``end`` (its size).
 
     Yields the entry, which says where the batch lies in the third item; its position in the file; and the bytes read.
-    Unless ``whole``, these may end behind the batch's header, and the rest of a large batch is never read.
+    Unless ``whole``, these may end behind the batch's header, and the rest of a large batch is never read. ``lax`` is
+    that of `entries`.
 
     Stops before a batch that is not whole in the file. Raises `CorruptBatchError`, with the file's path and the
     position, at a magic or size that is impossible.
     """
-    for found, position, data in windows(file, start, end, window=window, whole=whole):
+    for found, position, data in windows(file, start, end, window=window, whole=whole, lax=lax):
         for entry in found:
             yield entry, position + entry.position, data
 
 
 def windows(
-    file: File, start: int = 0, end: int | None = None, *, window: int = WHOLE, whole: bool = True
+    file: File, start: int = 0, end: int | None = None, *, window: int = WHOLE, whole: bool = True, lax: bool = False
 ) -> Iterator[tuple[list[Entry], int, memoryview]]:
     """`walk`, but many batches at a time: the entries, the position of the bytes in the file, and the bytes read.
 
@@ -54,7 +55,7 @@ def windows(
         found: list[Entry] = []
         damage = None
         try:
-            found.extend(entries(data, reach=None if whole else limit - position))
+            found.extend(entries(data, reach=None if whole else limit - position, lax=lax))
         except CorruptError as error:
             damage = error
         if found and _is_cut_short(found[-1], len(data)):

@@ -50,6 +50,15 @@ class Reason(Enum):
     TIME = "its newest record is older than retention.ms"
 
 
+class Hold(Enum):
+    """Why a segment stays, whatever its age."""
+
+    HIGH_WATERMARK = "its end is not replicated: it is above the high watermark"
+    EMPTY = "it is the active segment and empty"
+    NO_RULE = "no rule of the topic deletes it"
+    OLDER = "an older segment stays, and deletion begins at the oldest"
+
+
 class SegmentFacts(NamedTuple):
     """The facts about a segment that retention needs. ``next_base_offset`` is the log's end for the active one.
 
@@ -69,6 +78,77 @@ class ExpiredSegment(NamedTuple):
     reason: Reason
 
 
+class SegmentFate(NamedTuple):
+    """When a segment goes, and by which rule; ``reason`` is None if none takes it, and ``hold`` says why.
+
+    ``due_ms`` is the first millisecond at which the rule of time holds; None: it goes at the next check. Because of
+    ``waits_for``, the base offset of an older segment, it stays or goes no earlier; None if it does not wait.
+    """
+
+    base_offset: int
+    size: int
+    reason: Reason | None
+    due_ms: int | None
+    hold: Hold | None
+    waits_for: int | None
+
+    def is_due(self, now_ms: int) -> bool:
+        return self.reason is not None and (self.due_ms is None or now_ms >= self.due_ms)
+
+
+def fates(
+    segments: Sequence[SegmentFacts], *, config: LogConfig, log_start_offset: int, high_watermark: int
+) -> list[SegmentFate]:
+    """The fate of each segment if nothing more is appended, oldest first.
+
+    Deletion begins at the oldest segment and ends at the first that stays, and at the high watermark: the log's start
+    must not pass what is replicated. Start offset first, then size, then time. Without ``delete`` in the cleanup
+    policy only those before the start offset go. The active one goes only if it has data and all others go too.
+    """
+    found: list[SegmentFate] = []
+    reason: Reason = Reason.START_OFFSET
+    excess: int | None = None
+    due_ms: int | None = None
+    waits_for: int | None = None
+    remaining = sum(facts.size for facts in segments)
+    for facts in segments:
+        hold = _hold(facts, high_watermark)
+        if reason is Reason.START_OFFSET and (facts.is_active or facts.next_base_offset > log_start_offset or hold):
+            reason, excess = Reason.SIZE, remaining - config.retention_bytes if config.retention_bytes >= 0 else None
+        if reason is Reason.SIZE and (not config.delete or excess is None or excess < facts.size or hold):
+            reason = Reason.TIME
+        if reason is Reason.TIME and hold is None:
+            if not config.delete or config.retention_ms < 0:
+                hold = Hold.NO_RULE
+            elif due_ms is None or expires_ms(facts, config) > due_ms:
+                due_ms, waits_for = expires_ms(facts, config), None
+        if hold is not None:
+            found.append(SegmentFate(facts.base_offset, facts.size, None, None, hold, None))
+            after, older = (hold, None) if hold is Hold.NO_RULE else (Hold.OLDER, facts.base_offset)
+            found += [
+                SegmentFate(one.base_offset, one.size, None, None, after, older) for one in segments[len(found) :]
+            ]
+            return found
+        if excess is not None:
+            excess -= facts.size
+        remaining -= facts.size
+        found.append(SegmentFate(facts.base_offset, facts.size, reason, due_ms, None, waits_for))
+        if reason is Reason.TIME and waits_for is None:
+            waits_for = facts.base_offset
+    return found
+
+
+def expires_ms(facts: SegmentFacts, config: LogConfig) -> int:
+    """The first millisecond at which ``retention.ms`` alone lets a segment go."""
+    return facts.largest_timestamp + config.retention_ms + 1
+
+
+def _hold(facts: SegmentFacts, high_watermark: int) -> Hold | None:
+    if high_watermark < facts.next_base_offset:
+        return Hold.HIGH_WATERMARK
+    return Hold.EMPTY if facts.is_active and facts.size == 0 else None
+
+
 def expired_segments(
     segments: Sequence[SegmentFacts],
     *,
@@ -77,39 +157,10 @@ def expired_segments(
     high_watermark: int,
     now_ms: int,
 ) -> list[ExpiredSegment]:
-    """The segments that go, oldest first; the active one only if it has data and all others go too.
-
-    Deletion begins at the oldest segment and ends at the first that stays, and at the high watermark: the log's start
-    must not pass what is replicated. Start offset first, then size, then time. Without ``delete`` in the cleanup
-    policy only those before the start offset go.
-    """
-    remaining = list(segments)
-    gone: list[ExpiredSegment] = []
-
-    def take_while(expired: Callable[[SegmentFacts], bool], reason: Reason) -> None:
-        while remaining:
-            oldest = remaining[0]
-            if (
-                high_watermark < oldest.next_base_offset
-                or (oldest.is_active and oldest.size == 0)
-                or not expired(oldest)
-            ):
-                return
-            gone.append(ExpiredSegment(oldest.base_offset, oldest.size, reason))
-            del remaining[0]
-
-    take_while(lambda facts: not facts.is_active and facts.next_base_offset <= log_start_offset, Reason.START_OFFSET)
-    if not config.delete:
-        return gone
-    if config.retention_bytes >= 0:
-        excess = sum(facts.size for facts in remaining) - config.retention_bytes
-
-        def is_excess(facts: SegmentFacts) -> bool:
-            nonlocal excess
-            excess -= facts.size
-            return excess >= 0
-
-        take_while(is_excess, Reason.SIZE)
-    if config.retention_ms >= 0:
-        take_while(lambda facts: now_ms - facts.largest_timestamp > config.retention_ms, Reason.TIME)
-    return gone
+    """The segments that go now, oldest first: those whose fate is due."""
+    found = fates(segments, config=config, log_start_offset=log_start_offset, high_watermark=high_watermark)
+    return [
+        ExpiredSegment(fate.base_offset, fate.size, fate.reason)
+        for fate in found
+        if fate.reason is not None and fate.is_due(now_ms)
+    ]
