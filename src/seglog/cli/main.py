@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "dump": Command("dump.command", "Print the contents of log files, as Kafka's DumpLogSegments does."),
     "find": Command("offline.find", "Look up an offset or a timestamp, step by step."),
     "explain": Command("explain.command", "Explain why data is still there, when it goes, and why a lag stays."),
+    "du": Command("offline.du", "Show where space goes, by topic, age, codec, producer and key."),
     "verify": Command("offline.verify", "Check every byte of log directories, partitions and files."),
     "repair": Command("offline.repair", "Repair a damaged partition or log directory."),
     "sql": Command("sql", "Query topics, directories and tables in SQL (needs seglog[sql])."),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from seglog.cli.explain.partitions import Groups, Question
-from seglog.cli.explain.reading import GroupPosition
+from seglog.cli.explain.partitions import Question
 from seglog.cli.explain.sentences import config_statement
 from seglog.cli.explain.words import Statement, duration, moment, say
+from seglog.cli.offline.coordinator_state import GroupPosition, Groups
 from seglog.cli.output import format_size
 from seglog.cli.wire.clients import Cluster
 from seglog.cli.wire.configs import ConfigEntity, read_configs

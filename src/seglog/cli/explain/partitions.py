@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os.path
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from seglog.cli.explain.reading import (
-    GroupPosition,
     group_statement,
     lookup_statements,
     out_of_range_statement,
@@ -15,7 +13,6 @@ from seglog.cli.explain.reading import (
 )
 from seglog.cli.explain.sentences import (
     Forecast,
-    Holder,
     SegmentVerdict,
     cleaning_part,
     cleaning_statements,
@@ -27,23 +24,17 @@ from seglog.cli.explain.sentences import (
     transaction_statements,
 )
 from seglog.cli.explain.words import Statement, moment, say
+from seglog.cli.offline.coordinator_state import GroupPosition, Groups, Holder, read_holders, read_positions
 from seglog.cli.output import count
-from seglog.coordinators.group_records import OffsetAndMetadata, OffsetCommitKey
-from seglog.coordinators.group_records import decode as decode_group
-from seglog.coordinators.transactions.log_records import decode as decode_transaction
 from seglog.core.errors import CorruptError, OffsetOutOfRangeError
 from seglog.core.fs import Fs
-from seglog.core.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from seglog.core.types import TopicPartition
-from seglog.storage.offline.internal_records import committed_records, partitions_of
 from seglog.storage.offline.log_state import LogState, read_delete_horizons, read_log_state
 from seglog.storage.offline.lookup import find_offset, find_timestamp
 from seglog.storage.offline.top_files import TopFiles
 from seglog.storage.offline.topic_configs import ConfigLayer, TopicConfig, directory_layers, merge
 from seglog.storage.offline.transaction_state import read_transactions
 from seglog.storage.offline.unread_tail import UnreadTail, read_tail
-
-Groups = Mapping[TopicPartition, GroupPosition]
 
 
 class Question(NamedTuple):
@@ -133,6 +124,12 @@ class Directory:
     def _tail(self, state: LogState, question: Question) -> list[Statement]:
         if state.damage is not None:
             return []
+        try:
+            return self._lag(state, question)
+        except CorruptError as error:
+            return [say("lag", "damage", f"the end of the log cannot be read: {error}")]
+
+    def _lag(self, state: LogState, question: Question) -> list[Statement]:
         if question.group is None:
             return tail_statements(state, *self._tails(state, None))
         position = self._position(question.group, state.topic_partition)
@@ -174,43 +171,3 @@ class Directory:
             read = self._positions or (lambda name: read_positions(self._fs, self._top.path, name))
             self._groups[group] = read(group)
         return self._groups[group].get(partition) if partition is not None else None
-
-
-def read_holders(fs: Fs, log_dir: str) -> dict[int, Holder]:
-    """The transactional ids in a directory's partitions of ``__transaction_state``, by producer id. Damaged partitions
-    are left out."""
-    found: dict[str, tuple[int, Holder] | None] = {}
-    for path in partitions_of(fs, log_dir, TRANSACTION_TOPIC):
-        try:
-            for record in committed_records(fs, path):
-                decoded = decode_transaction(record.key, record.value) if record.key is not None else None
-                if decoded is None:
-                    continue
-                name, one = decoded
-                if one is None:
-                    found.pop(name, None)
-                else:
-                    holder = Holder(name, one.state.label, one.timeout_ms, one.start_ms)
-                    found[name] = (one.producer_id, holder)
-        except CorruptError:
-            continue
-    return dict(one for one in found.values() if one is not None)
-
-
-def read_positions(fs: Fs, log_dir: str, group: str) -> Groups:
-    """The offsets that a group has committed, by a directory's partitions of ``__consumer_offsets``."""
-    found: dict[TopicPartition, GroupPosition] = {}
-    for path in partitions_of(fs, log_dir, OFFSETS_TOPIC):
-        for record in committed_records(fs, path):
-            decoded = decode_group(record.key, record.value) if record.key is not None else None
-            if decoded is None:
-                continue
-            key, value = decoded
-            if isinstance(key, OffsetCommitKey) and key.group == group:
-                partition = TopicPartition(key.topic, key.partition)
-                if isinstance(value, OffsetAndMetadata):
-                    source = os.path.basename(path)
-                    found[partition] = GroupPosition(group, value.offset, value.commit_timestamp, source)
-                else:
-                    found.pop(partition, None)
-    return found

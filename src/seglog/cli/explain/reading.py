@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from seglog.cli.explain.words import Fact, Statement, moment, say
+from seglog.cli.offline.coordinator_state import GroupPosition
 from seglog.cli.output import count, format_time
 from seglog.storage.offline.log_state import LogState
 from seglog.storage.offline.lookup import Lookup
 from seglog.storage.offline.unread_tail import Content, TailBatch, UnreadTail
-
-
-class GroupPosition(NamedTuple):
-    """A group's committed offset of a partition; ``source`` says where it was found."""
-
-    group: str
-    offset: int
-    committed_ms: int | None
-    source: str
 
 
 def tail_statements(state: LogState, uncommitted: UnreadTail, committed: UnreadTail) -> list[Statement]:

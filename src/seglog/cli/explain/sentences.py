@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from seglog.cli.explain.words import Fact, Statement, duration, moment, say
+from seglog.cli.offline.coordinator_state import Holder
 from seglog.cli.output import count, format_size, format_time
 from seglog.core.config import LogConfig
 from seglog.storage.compaction.cleanable import Bound, CleanablePart, cleanable_part, due_ms
@@ -430,15 +431,6 @@ def offsets_statement(state: LogState) -> Statement:
         highWatermark=state.high_watermark,
         logEndOffset=state.log_end_offset,
     )
-
-
-class Holder(NamedTuple):
-    """Who has a transaction open, by ``__transaction_state`` or its coordinator."""
-
-    transactional_id: str
-    state: str
-    timeout_ms: int
-    start_ms: int
 
 
 def transaction_statements(state: LogState, holders: dict[int, Holder], now_ms: int) -> list[Statement]:
