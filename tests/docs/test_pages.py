@@ -116,7 +116,7 @@ def test_page_does_what_it_says(
     reader.read(_PAGES[name], name)
 
 
-_NEEDS_FLIGHTS: Final = {"docs/inspect.md", "docs/spark.md", "docs/table.md"}
+_NEEDS_FLIGHTS: Final = {"docs/inspect.md", "docs/rescue.md", "docs/spark.md", "docs/table.md"}
 
 
 def test_every_block_names_its_language() -> None:
