@@ -133,12 +133,21 @@ class Cluster:
         """Decide about the scope; of what is written, some is lost."""
         decided = list(decide(self.view(), self.scope.take()))
         assert sorted(map(_text, decided)) == sorted(map(_text, decide(self.view())))
-        for topic_id, number, state, version in decided:
+        for one in decided:
+            topic_id, number, state, version = one
             if self.rng.random() < 0.2:
                 self.scope.add([(topic_id, number)])
             else:
                 written = None if state is None else VersionedState(state, 0 if version is None else version + 1)
-                self.put((topic_id, number), written)
+                key = (topic_id, number)
+                if not one.is_final:
+                    self.put(key, written)
+                    continue
+                if written is None:
+                    del self.partitions[key]
+                else:
+                    self.partitions[key] = written
+                self.scope.wrote({key})
 
 
 def _text(decision: PartitionDecision) -> str:

@@ -139,6 +139,8 @@ class ClusterView:
         self._mirror = Mirror(store, "", self._take_up_in_parts)
         self._parts: deque[str] = deque()
         """Changed names that are taken up later."""
+        self._taken = 0
+        """How many were."""
         self._unreadable: dict[str, VersionedValue] = {}
         self.unreadable: Collection[str] = self._unreadable.keys()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
@@ -227,6 +229,12 @@ class ClusterView:
             del self._waiting[met]
         return True
 
+    async def until_taken_up(self) -> None:
+        """Wait until the view has all parts of the changes that have come up to now."""
+        end = self._taken + len(self._parts)
+        while self._parts and self._taken < end:
+            await asyncio.sleep(0)
+
     # Taking over
 
     def _take_up_in_parts(self, names: frozenset[str]) -> None:
@@ -240,6 +248,7 @@ class ClusterView:
 
     def _take_up_part(self) -> None:
         part = [self._parts.popleft() for _ in range(min(len(self._parts), _AT_ONCE))]
+        self._taken += len(part)
         if part:
             self._take_up(part)
         if self._parts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -23,7 +23,7 @@ from seglog.cluster.cluster_view import (
     decode_controller,
     encode_controller,
 )
-from seglog.cluster.controller_decisions import DecisionScope, PartitionDecision, balance, decide
+from seglog.cluster.controller_decisions import DecisionScope, Key, PartitionDecision, balance, decide
 from seglog.cluster.features import FEATURES, finalize_missing
 from seglog.cluster.membership import Membership, count
 from seglog.cluster.model import (
@@ -95,6 +95,8 @@ class Controller:
         self._fence = Check(CONTROLLER_EPOCHS, MISSING)
         self._woken = asyncio.Event()
         self._scope = DecisionScope(view)
+        self._decided: frozenset[Key] = frozenset()
+        """The partitions whose final decisions the view takes over now."""
 
     def resign(self) -> None:
         """Decide nothing until the session is certain and the store says that this broker is the controller."""
@@ -132,8 +134,12 @@ class Controller:
     def _seen(self, changes: Changes) -> None:
         if self.epoch is None and not changes.controller:
             return  # a new controller decides about everything
+        if self._decided:
+            self._scope.wrote(changes.partitions & self._decided)
+            changes = changes._replace(partitions=changes.partitions - self._decided)
         self._scope.note(changes)
-        self._woken.set()
+        if changes != Changes() or not self._scope.is_empty:
+            self._woken.set()
 
     def rules_changed(self) -> None:
         """The rules of topics may have changed: decide about everything."""
@@ -225,6 +231,7 @@ class Controller:
     async def _act(self) -> None:
         """Decide about everything that has changed, and write the decisions. What cannot be written is decided
         again."""
+        await self._view.until_taken_up()  # a topic that goes takes its partitions with it, in a later part
         keys = self._scope.take()
         done = 0
         try:
@@ -297,7 +304,8 @@ class Controller:
     async def _write(self, decisions: Sequence[PartitionDecision]) -> None:
         """Write the decisions in as few commits as possible. What others have changed meanwhile is noted and decided
         again."""
-        waiting = list(_commits(decisions))
+        by_name = {partition_name(one.topic_id, one.number): one for one in decisions}
+        waiting = list(_commits(by_name))
         while waiting:
             steps = waiting.pop()
             try:
@@ -311,10 +319,15 @@ class Controller:
                 if is_known and len(rest) == len(steps) == 1:
                     raise StoreFailedError(f"{steps[0].name} cannot be changed: {error}") from error
             else:
-                self._view.note_all(
-                    NamedValue(step.name, None if step.value is None else VersionedValue(step.value, version))
-                    for step, version in zip(steps, versions, strict=True)
-                )
+                written = (by_name[step.name] for step in steps)
+                self._decided = frozenset((one.topic_id, one.number) for one in written if one.is_final)
+                try:
+                    self._view.note_all(
+                        NamedValue(step.name, None if step.value is None else VersionedValue(step.value, version))
+                        for step, version in zip(steps, versions, strict=True)
+                    )
+                finally:
+                    self._decided = frozenset()
 
     async def _commit(self, steps: Sequence[Change]) -> Versions:
         if self.epoch is None or not self._membership.is_certain:
@@ -334,14 +347,11 @@ class Controller:
         return rest
 
 
-def _commits(decisions: Sequence[PartitionDecision]) -> Iterator[list[Change]]:
+def _commits(decisions: Mapping[str, PartitionDecision]) -> Iterator[list[Change]]:
+    """By the names of the partitions."""
     steps = [
-        Change(
-            partition_name(one.topic_id, one.number),
-            None if one.state is None else encode(one.state),
-            MISSING if one.version is None else one.version,
-        )
-        for one in decisions
+        Change(name, None if one.state is None else encode(one.state), MISSING if one.version is None else one.version)
+        for name, one in decisions.items()
     ]
     for commit in in_commits(steps, [Check(CONTROLLER_EPOCHS, 0), Check(GENERATION, 0)]):
         yield [step for step in commit if isinstance(step, Change)]

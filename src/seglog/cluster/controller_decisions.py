@@ -78,6 +78,16 @@ class DecisionScope:
             for node in changes.brokers:
                 self._keys.update(self._metadata.partitions_on(node))
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self._keys or self._is_all)
+
+    def wrote(self, keys: Collection[Key]) -> None:
+        """The metadata has the final decisions about these partitions. They are decided again only if they may get more
+        replicas."""
+        self._sort(keys)
+        self._keys.update(key for key in keys if key in self._open)
+
     def take(self) -> list[Key]:
         """Return the scope, which is empty then. `add` again what could not be decided."""
         image = self._metadata.view()
@@ -85,13 +95,17 @@ class DecisionScope:
         if self._is_all:
             self._open.clear()
         self._keys, self._is_all = set(), False
+        self._sort(keys)
+        return keys
+
+    def _sort(self, keys: Iterable[Key]) -> None:
+        image = self._metadata.view()
         rules: dict[UUID, TopicRules] = {}
         for key in keys:
             if _is_open(image, key, rules):
                 self._open.add(key)
             else:
                 self._open.discard(key)
-        return keys
 
 
 def _is_open(image: MetadataImage, key: Key, rules: dict[UUID, TopicRules]) -> bool:
@@ -112,6 +126,11 @@ class PartitionDecision(NamedTuple):
     number: int
     state: PartitionState | None
     version: int | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing follows from it: the partition begins, or ends. An election may take two decisions."""
+        return self.state is None or self.version is None
 
 
 def decide(view: MetadataImage, among: Collection[Key] | None = None) -> Iterator[PartitionDecision]:
