@@ -207,3 +207,26 @@ def test_objects_of_a_large_request_are_old_when_collections_resume() -> None:
     old = set(map(id, gc.get_objects(generation=2)))
     assert gc.isenabled()
     assert all(id(one) in old for one in made)
+
+
+def test_a_process_with_frozen_objects_counts_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count passes over all of them, and each request of a follower with many partitions is a large one."""
+    counted = []
+    real = gc.get_freeze_count
+
+    def count() -> int:
+        counted.append(real())
+        return counted[-1]
+
+    monkeypatch.setattr(offload, "_frozen", threading.Event())
+    monkeypatch.setattr(gc, "get_freeze_count", count)
+    gc.freeze()
+    try:
+        for _ in range(5):
+            with offload.no_collections:
+                assert not gc.isenabled()
+            assert gc.isenabled()
+        assert real(), "nothing thaws"
+    finally:
+        gc.unfreeze()
+    assert len(counted) == 1

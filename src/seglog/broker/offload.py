@@ -83,12 +83,22 @@ def _stop_collections() -> Callable[[], object]:
 def _resume_collections() -> None:
     """The next collection of young objects would pass over all those that were made meanwhile. Two calls make them old
     at once, unless the process has frozen others, which would thaw."""
-    if not gc.get_freeze_count():
+    if not _has_frozen():
         gc.freeze()
         gc.unfreeze()
     gc.enable()
 
 
+def _has_frozen() -> bool:
+    """Whether the process has frozen objects, as `seglog serve` does once. The interpreter counts them one by one, some
+    milliseconds for all modules, and a follower's request for a hundred partitions comes here too: once found, they
+    are not counted again."""
+    if not _frozen.is_set() and gc.get_freeze_count():
+        _frozen.set()
+    return _frozen.is_set()
+
+
+_frozen: Final = threading.Event()
 _short_turns: Final = _Pause(_shorten_turns)
 no_collections: Final = _Pause(_stop_collections)
 """``with no_collections`` around work on the objects of a large request."""
