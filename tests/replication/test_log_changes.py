@@ -161,6 +161,7 @@ def test_a_leader_serves_nothing_before_its_epoch_is_on_the_disk() -> None:
     async def act() -> None:
         desk = Desk()
         (replica, *_), stored = desk.replicas, desk.state(1, 3)
+        replica.log.append(batch(), leader_epoch=0)
         assert desk.apply(replica, stored)
         await asyncio.sleep(0)
         assert (replica.leads, replica.is_changing, replica.version, replica.leader_epoch) == (False, True, -1, 3)
@@ -169,10 +170,44 @@ def test_a_leader_serves_nothing_before_its_epoch_is_on_the_disk() -> None:
         assert not desk.apply(replica, desk.state(2, 4)), "the next state waits"
         desk.workers.gate.set()
         await desk.changes.until_settled(replica)
-        assert read_leader_epochs(desk.fs.after_crash(Random(1)), replica.log.path) == [(3, 0)]
+        assert read_leader_epochs(desk.fs.after_crash(Random(1)), replica.log.path) == [(0, 0), (3, 1)]
         assert desk.apply(replica, stored)
         assert replica.leads
         assert not desk.apply(replica, stored)
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_the_first_epoch_of_a_new_log_waits_for_no_disk(*, is_flushed: bool) -> None:
+    """It is on the disk before records are, for a recovery that does not read them."""
+
+    async def act() -> None:
+        desk = Desk()
+        before = desk.synced()
+        for replica in desk.replicas:
+            assert desk.apply(replica, desk.state(1, 0))
+            assert replica.leads
+        assert (desk.workers.passes, desk.synced()) == (0, before)
+        (replica, *_) = desk.replicas
+        replica.log.flush()
+        assert read_leader_epochs(desk.fs.after_crash(Random(1)), replica.log.path) == []
+        replica.append(batch(), needs_all=False)
+        if is_flushed:
+            replica.log.flush()
+            assert read_leader_epochs(desk.fs.after_crash(Random(1)), replica.log.path) == [(0, 0)]
+        else:
+            survivor = LogDir.open("/logs", ground=Ground(fs=desk.fs.after_crash(Random(1))), hw_follows_end=False)
+            log = survivor.log("t")
+            assert log.epochs.entries == ([(0, 0)] if log.log_end_offset else [])
+        desk.workers.gate.set()
+        other, third = desk.replicas[1:3]
+        assert desk.apply(other, desk.state(2, 1)), "it follows, without an epoch that has no records"
+        await desk.changes.until_settled(other)
+        assert other.log.epochs.latest == -1
+        assert desk.apply(third, desk.state(1, 1))
+        await desk.changes.until_settled(third)
+        assert read_leader_epochs(desk.fs.after_crash(Random(1)), third.log.path) == [(1, 0)]
 
     asyncio.run(act())
 
@@ -181,6 +216,7 @@ def test_a_change_that_was_begun_in_an_earlier_epoch_is_no_role_in_a_later_one()
     async def act() -> None:
         desk = Desk()
         (replica, *_) = desk.replicas
+        replica.log.append(batch(), leader_epoch=0)
         desk.apply(replica, desk.state(1, 3))
         replica.resign()
         desk.workers.gate.set()
@@ -190,8 +226,8 @@ def test_a_change_that_was_begun_in_an_earlier_epoch_is_no_role_in_a_later_one()
         assert replica.is_changing, "it forgets the epoch in which it has no records"
         await desk.changes.until_settled(replica)
         assert desk.apply(replica, later)
-        assert (replica.leader, replica.leader_epoch, replica.log.epochs.latest) == (2, 4, -1)
-        assert read_leader_epochs(desk.fs.after_crash(Random(1)), replica.log.path) == []
+        assert (replica.leader, replica.leader_epoch, replica.log.epochs.latest) == (2, 4, 0)
+        assert read_leader_epochs(desk.fs.after_crash(Random(1)), replica.log.path) == [(0, 0)]
 
     asyncio.run(act())
 
@@ -223,6 +259,8 @@ def test_many_changes_are_one_pass_and_few_checkpoints() -> None:
 
     async def act() -> None:
         desk = Desk()
+        for replica in desk.replicas:
+            replica.log.append(batch(), leader_epoch=0)
         desk.apply(desk.replicas[0], desk.state(1, 1))
         await asyncio.sleep(0)
         for replica in desk.replicas[1:]:
@@ -237,7 +275,7 @@ def test_many_changes_are_one_pass_and_few_checkpoints() -> None:
             for _ in range(3):
                 replica.log.append(batch(), leader_epoch=1)
         begun = desk.traced.changes
-        cuts = [Cut(replica.topic_partition, 1, 1, 3, saves=False) for replica in desk.replicas]
+        cuts = [Cut(replica.topic_partition, 2, 2, 4, saves=False) for replica in desk.replicas]
         for replica, cut in zip(desk.replicas, cuts, strict=True):
             desk.changes.want(replica, cut)
         await desk.changes.until_settled(desk.replicas[-1])

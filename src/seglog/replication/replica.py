@@ -282,11 +282,12 @@ class Replica:
 
     def _needed(self, *, leads: bool) -> LogChange | None:
         """The change that the log needs before the new role. A leader's epoch is on the disk before it serves any
-        request (KAFKA-7415); a follower's log has no more than what it may ask with."""
-        log = self.log
+        request (KAFKA-7415), unless it is epoch 0 of a new log; a follower's log has no more than what it may ask
+        with."""
+        log, epoch = self.log, self.leader_epoch
         if leads:
-            has_epoch = log.hw_follows_end or log.has_epoch(self.leader_epoch)
-            return None if has_epoch else BeginEpoch(self.topic_partition, self.leader_epoch)
+            has_epoch = log.hw_follows_end or log.has_epoch(epoch) or log.begin_first_epoch(epoch)
+            return None if has_epoch else BeginEpoch(self.topic_partition, epoch)
         return self._cut(log.epochs.start_of_following(log.high_watermark, log.log_end_offset))
 
     def begin_change(self) -> None:

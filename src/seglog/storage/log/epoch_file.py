@@ -3,7 +3,8 @@
 An append that begins an epoch changes memory only. Each batch names its epoch, and recovery reads the batches from the
 recovery point on, so the file must have an epoch only before the recovery point passes its first batch: `Log.flush`
 writes it first, and the directory's background thread soon after the append. An epoch without batches, that of a new
-leader, is on the disk before the leader serves any request (`write_all`).
+leader, is on the disk before the leader serves any request (`write_all`), unless it is epoch 0 of a new log
+(`Log.begin_first_epoch`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ class EpochFile:
     def is_current(self) -> bool:
         """Whether the disk has all epochs."""
         return self._written == self._epochs
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the disk has no epoch."""
+        return not self._written
 
     def moved_to(self, path: str) -> None:
         """The partition's directory was renamed, to be deleted or set aside: write nothing more."""

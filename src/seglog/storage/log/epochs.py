@@ -26,6 +26,7 @@ class EpochEnd(NamedTuple):
 _Table = tuple[tuple[int, ...], tuple[int, ...]]
 """Epochs, and the offsets at which they start."""
 _NOTHING: Final[_Table] = (), ()
+_FIRST: Final[_Table] = (0,), (0,)
 
 
 class LeaderEpochs:
@@ -57,6 +58,11 @@ class LeaderEpochs:
         """The last epoch, -1 if there is none."""
         epochs = self._table[0]
         return epochs[-1] if epochs else NO_EPOCH
+
+    @property
+    def is_first(self) -> bool:
+        """Whether epoch 0, from the first offset on, is the only one."""
+        return self._table == _FIRST
 
     def __len__(self) -> int:
         return len(self._table[0])

@@ -355,7 +355,7 @@ class Log:
             segment = self._roll(first_offset)
         segment.append(data, batches)
         # The disk cannot refuse the batches any more.
-        if epoch_starts or clears_epochs:
+        if epoch_starts or clears_epochs or first_offset == 0:
             self._begin_epochs(epoch_starts, clears=clears_epochs)
         self.log_end_offset = end_offset = last_offset + 1
         producers = self.producers
@@ -409,7 +409,7 @@ class Log:
         changed = clears and self.epochs.clear()
         for epoch, start in starts:
             changed = self.epochs.assign(epoch, start) or changed
-        if changed:
+        if changed or not self.epoch_file.is_current:  # of `begin_first_epoch`
             self._write_epochs_later()
 
     def _write_epochs_later(self) -> None:
@@ -442,14 +442,36 @@ class Log:
             self.epochs.assign(epoch, self.log_end_offset)
             return before
 
+    def begin_first_epoch(self, epoch: int) -> bool:
+        """`begin_epoch` for epoch 0 of a log that has no records, and no epoch on the disk; otherwise do nothing and
+        return False.
+
+        It needs no file before there are records: it ends where it begins, which is where a log begins that has no
+        epoch, and no other epoch comes before it. The first batch names it, as in `_begin_epochs`. So a thousand new
+        topics wait for no fsync. A later epoch is written although there are no records: see `cluster.rebuild`.
+        """
+        with self.lock:
+            if self.closed or self.deleted or self._health.failure is not None:
+                return False
+            if epoch or self.epochs or self.log_end_offset or not self.epoch_file.is_empty:
+                return False
+            return self.epochs.assign(0, 0)
+
+    @property
+    def _begins(self) -> bool:
+        """Whether the only epoch is that of `begin_first_epoch`, and the disk does not have it yet."""
+        return self.epochs.is_first and self.epoch_file.is_empty
+
     def forget_epoch(self, before: LeaderEpochs) -> None:
         """Undo `begin_epoch`: there was no room for the file."""
         with self.lock:
             self.epochs.restore(before)
 
     def has_epoch(self, epoch: int) -> bool:
-        """Whether the latest epoch is this one, and on the disk."""
-        return self.epochs.latest == epoch and self.epoch_file.is_current
+        """Whether the latest epoch is this one, and on the disk if it has to be: see `begin_first_epoch`."""
+        if self.epochs.latest != epoch:
+            return False
+        return self.epoch_file.is_current or self._begins
 
     # High watermark and stable offset
 
@@ -517,7 +539,7 @@ class Log:
         """
         base = self.log_end_offset
         self._segments.fill_active(staged)
-        if self.epochs.latest != leader_epoch:
+        if self.epochs.latest != leader_epoch or base == 0:
             self._begin_epochs([(leader_epoch, base)])
         self.log_end_offset = end_offset
         if updates is not None:
@@ -569,7 +591,8 @@ class Log:
             return
         flushing = self._segments.between(start, target)
         try:
-            self.epoch_file.write(self._health.make_room)  # recovery reads no epochs below the recovery point
+            if self.log_end_offset or not self._begins:
+                self.epoch_file.write(self._health.make_room)  # recovery reads no epochs below the recovery point
             for segment in flushing:
                 segment.flush()
                 if segment.base_offset >= start:  # at the start, too: the roll may have come after the last flush
