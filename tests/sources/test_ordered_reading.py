@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglog.core.large_reads import await_turn
 from seglog.sources import ordered_reading
 from seglog.sources.ordered_reading import ReadPart, read_in_order
 from tests.cases import case
@@ -102,6 +103,45 @@ def test_a_batch_larger_than_all_the_room_goes_through(monkeypatch: pytest.Monke
     monkeypatch.setattr(ordered_reading, "AHEAD_BYTES", 1)
     readers = Readers(lambda part: iter([_batch(part, 100), _batch(part + 10, 100)]))
     assert _numbers(read_in_order(range(3), readers, threads=2, on_finished=print)) == [0, 10, 1, 11, 2, 12]
+
+
+def test_large_reads_take_turns_in_the_order_of_the_parts() -> None:
+    lock, large = Lock(), 0
+    turns: list[int] = []
+
+    def read(part: int) -> Iterator[pa.RecordBatch]:
+        nonlocal large
+        for number in range(3):
+            await_turn()
+            turns.append(part)
+            with lock:
+                large += 1
+                assert large == 1
+            made = _batch(10 * part + number)
+            with lock:
+                large -= 1
+            yield made
+
+    found = _numbers(read_in_order(range(6), Readers(read), threads=4, on_finished=print))
+    assert found == [10 * part + number for part in range(6) for number in range(3)]
+    assert turns == sorted(turns)
+
+
+def test_a_caller_that_stops_frees_the_threads_that_wait_for_their_turn() -> None:
+    ended = [Event() for _ in range(3)]
+
+    def read(part: int) -> Iterator[pa.RecordBatch]:
+        yield _batch(part)
+        try:
+            await_turn()
+        finally:
+            ended[part].set()
+        yield _batch(part)
+
+    found = read_in_order(range(3), Readers(read), threads=3, on_finished=print)
+    next(found)
+    del found  # a generator that is not used any more is closed
+    assert all(one.wait(30) for one in ended)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -21,6 +21,7 @@ from seglog.client.security.references import Secrets
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.error_codes import error_name
 from seglog.core.errors import BrokerUnavailableError, InvalidRequestError, RequestFailedError
+from seglog.core.large_reads import LARGE_BYTES, await_turn
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message, read_message
 from seglog.protocol.message_writer import write_message
@@ -213,6 +214,8 @@ class BrokerConnection:
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= _MAX_ANSWER:
                 raise RequestFailedError(f"{self._name}: a response of {size} bytes: this is not a Kafka broker")
+            if size > LARGE_BYTES:
+                await_turn()
             data = self._read(size)
         except OSError as error:
             raise self._unavailable(key, error) from error

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError, UnsupportedFormatError
+from seglog.core.large_reads import LARGE_COMPRESSED_BYTES, await_turn
 from seglog.core.types import MAX_INT64, Buffer, TimestampType
 from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, TIMESTAMP_TYPE_BIT, Entry
@@ -202,6 +203,8 @@ def _decompressed(data: U8, table: BatchTable, wanted: Selection, base: int) -> 
     for index, row in enumerate(table):
         start = int(row["position"]) - base
         area: Buffer = data.data[start + BATCH_OVERHEAD : start + int(row["size"])]
+        if len(area) > LARGE_COMPRESSED_BYTES:
+            await_turn()
         try:
             area = inflate(row, area, wanted.limit)
         except (CorruptError, UnsupportedFormatError):
@@ -218,7 +221,11 @@ def _decompressed(data: U8, table: BatchTable, wanted: Selection, base: int) -> 
 
 
 def _joined(parts: list[Buffer], ends: list[int], table: BatchTable) -> RecordAreas:
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    data = parts.pop(0)
+    if parts:
+        data = bytearray(data)
+        while parts:  # each is freed once it is copied
+            data += parts.pop(0)
     return RecordAreas(byte_array(data), _areas(table, [0, *ends[:-1]], ends), table)
 
 

@@ -1,8 +1,9 @@
 """Reads the parts of a scan in threads, and hands their batches over in the order of the parts.
 
 The first part that is not finished is the *head*: its batches go to the caller at once. Threads read the parts after
-it ahead, up to a number of bytes for all of them; then they wait. So memory does not grow with the log, the head always
-moves, and the order never depends on which thread is faster.
+it ahead, up to a number of bytes for all of them; then they wait. A batch that is large by itself is read by the head's
+thread alone. So memory grows neither with the log nor with the threads, the head always moves, and the order never
+depends on which thread is faster.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from threading import Condition, Thread
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 import pyarrow as pa
 
+from seglog.core.large_reads import set_gate
+
 P = TypeVar("P")
 ReadPart = Callable[[P], Iterator[pa.RecordBatch]]
 """Reads one part, in the thread that made it."""
 
-AHEAD_BYTES: Final = 32 << 20
+AHEAD_BYTES: Final = 16 << 20
 """Bytes of batches that wait for the caller, in all parts together."""
 
 
@@ -124,9 +128,13 @@ class _OrderedReading(Generic[P]):
         with _Failures(self._fail) as failures, self._open_reader() as read:
             while (number := self._begin()) is not None:
                 failures.lane = lane = self._lanes[number]
-                for batch in read(self._parts[number]):
+                set_gate(partial(self._await_head, number))
+                batches = read(self._parts[number])
+                while (batch := next(batches, None)) is not None:
                     if not self._put(lane, batch, number):
                         return
+                    del batch  # a thread that waits for its turn holds nothing
+                del batches
                 self._finish(lane)
 
     def _begin(self) -> int | None:
@@ -136,6 +144,12 @@ class _OrderedReading(Generic[P]):
                 return None
             self._next += 1
             return self._next - 1
+
+    def _await_head(self, number: int) -> None:
+        """Wait until a part is the head and its batches have been taken."""
+        with self._changed:
+            while not self._is_stopped and (number != self._head or self._lanes[number].batches):
+                self._changed.wait()
 
     def _put(self, lane: _Lane, batch: pa.RecordBatch, number: int) -> bool:
         """Add a batch of a part, as soon as there is room; False if nothing is wanted any more."""

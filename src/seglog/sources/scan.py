@@ -33,8 +33,10 @@ Time = str | date | datetime
 
 _BROKERS: Final = re.compile(r"[^/,\s]+:\d{1,5}(\s*,\s*[^/,\s]+:\d{1,5})*")
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
-_MOST_THREADS: Final = 4
-"""Each thread holds a batch and its columns: more would need more memory than a scan may have."""
+_MOST_THREADS: Final = 3
+"""Each thread holds an answer, a batch and its columns: more would need more memory than a scan may have."""
+_DECODED_BYTES: Final = 6 << 20
+"""Bytes of the batches that all threads decode at a time, so that memory does not grow with their number."""
 _PART_BYTES: Final = 8 << 20
 """Bytes of a part that a thread reads: enough to make its start cheap, and few enough to keep all threads near."""
 _ARGUMENTS: Final = MappingProxyType(
@@ -78,7 +80,7 @@ def scan(
     options: Mapping[str, object] = _NOTHING,
     threads: int | None = None,
     batch_rows: int = 65536,
-    batch_bytes: int = 8 << 20,
+    batch_bytes: int | None = None,
     progress: bool = True,
     dataset: bool | None = None,
     fs: Fs | None = None,
@@ -117,11 +119,12 @@ def scan(
     ``startingOffsets``, ``keyEquals`` or ``failOnDataLoss``; and properties of Kafka's clients, such as
     ``security.protocol``.
 
-    ``threads`` read parts of partitions at the same time; by default as many as there are cores, up to four. A batch
-    has at most ``batch_rows`` rows and ``batch_bytes``, unless a single record is larger. ``progress`` shows a bar on
-    stderr after two seconds, if that is a terminal. ``dataset``: whether the result is a pyarrow Dataset too, into
-    which DuckDB pushes columns and filters; by default, if duckdb, polars or pyarrow.dataset has been imported.
-    Otherwise it is not, because pyarrow's datasets import pandas, which takes longer than a small scan.
+    ``threads`` read parts of partitions at the same time; by default as many as there are cores, up to three. A batch
+    has at most ``batch_rows`` rows and ``batch_bytes`` (by default 6 MiB divided by ``threads``), unless one record is
+    larger. ``progress`` shows a bar on stderr after two seconds, if that is a terminal. ``dataset``: whether the
+    result is a pyarrow Dataset too, into which DuckDB pushes columns and filters; by default, if duckdb, polars or
+    pyarrow.dataset has been imported. Otherwise it is not, because pyarrow's datasets import pandas, which takes longer
+    than a small scan.
 
     Raises what is wrong with the arguments at once: `InvalidConfigError`, `UnknownTopicError`, `RequestFailedError`,
     OSError. Reading raises `DataLossError` where records are deleted before they are read, `CorruptError` with file or
@@ -129,7 +132,7 @@ def scan(
     """
     if isolation_level not in _ISOLATION_LEVELS:
         raise InvalidConfigError(f"isolation_level is {' or '.join(_ISOLATION_LEVELS)}, not {isolation_level!r}")
-    if batch_rows < 1 or batch_bytes < 1:
+    if batch_rows < 1 or (batch_bytes is not None and batch_bytes < 1):
         raise InvalidConfigError(f"batch_rows and batch_bytes are at least 1, not {batch_rows} and {batch_bytes}")
     if threads is not None and threads < 1:
         raise InvalidConfigError(f"threads is at least 1, not {threads}")
@@ -146,10 +149,11 @@ def scan(
     if include_control:
         given["includeControl"] = "true"
     cores = threads or min(os.cpu_count() or 1, _MOST_THREADS)
+    most_bytes = batch_bytes or max(_DECODED_BYTES // cores, 1)
 
     def parsed(**where: str) -> ReadOptions:
         made = parse_options(given | where)
-        return replace(made, parallelism=cores, max_bytes=_PART_BYTES, batch_rows=batch_rows, batch_bytes=batch_bytes)
+        return replace(made, parallelism=cores, max_bytes=_PART_BYTES, batch_rows=batch_rows, batch_bytes=most_bytes)
 
     logs: ScannedLogs
     if is_brokers(source, fs):

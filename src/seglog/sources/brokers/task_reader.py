@@ -60,6 +60,7 @@ def read_ranges(
                     yield from output_batches(decoded.rows, schema, options)
         except CorruptError as error:
             raise error.at(file=where) from None
+        del fetched, chunks  # they may be large, and the next answer comes before the loop assigns them again
 
 
 def fetch_targets(ranges: Iterable[FetchRange]) -> list[FetchTarget]:

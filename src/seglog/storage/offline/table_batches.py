@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from seglog.core.errors import CorruptBatchError, CorruptError, OffsetOutOfRangeError
 from seglog.core.fs import File, Fs
+from seglog.core.large_reads import LARGE_BYTES, await_turn
 from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION
 from seglog.records.batch_kernels import Stop
 from seglog.records.batch_tables import BatchTable, walk_batches
@@ -132,6 +133,8 @@ def iter_chunks(fs: Fs, stretch: FileRange, chunk_bytes: int, on_damage: OnDamag
         wanted = chunk_bytes
         while position < limit:
             asked = min(wanted, limit - position)
+            if asked > LARGE_BYTES:
+                await_turn()
             data = file.pread(asked, position)
             if len(data) < asked:
                 raise _cut(stretch.path, file.size())
