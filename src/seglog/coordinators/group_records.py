@@ -196,7 +196,7 @@ def encode(entry: GroupRecord) -> tuple[bytes, bytes | None]:
     number, _, _, version = _OF_KEY[type(key)]
     if isinstance(value, OffsetAndMetadata) and value.expire_timestamp != NO_RETENTION:
         version = _EXPIRING
-    return encode_key(key), GROUPS.write_value(number, value.to_fields(), version)
+    return GROUPS.write_key(number, key), GROUPS.write_value(number, value.to_fields(), version)
 
 
 def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:

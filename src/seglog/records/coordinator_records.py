@@ -8,13 +8,13 @@ are those of Kafka 4.4 (``CoordinatorRecordSerde.java``).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog.core.errors import CorruptRecordError, UnsupportedFormatError
 from seglog.core.types import Buffer
 from seglog.records import kafka_schemas as schemas
-from seglog.records.kafka_messages import Message, MessageError, message_reader, message_writer, parse_schemas
+from seglog.records.kafka_messages import Message, MessageError, message_reader, parse_schemas, record_writer
 
 _INT16: Final = struct.Struct(">h")
 _KEY_VERSION: Final = 0
@@ -62,6 +62,7 @@ class RecordValue(NamedTuple):
 
 
 _Reader = tuple[Message, Callable[[bytes, int], tuple[dict[str, Any], int]]]
+_Writer = Callable[[Any], bytes]
 
 
 class RecordTable:
@@ -72,7 +73,8 @@ class RecordTable:
         self._values = values
         self._key_readers: dict[int, _Reader] = {}
         self._value_readers: dict[tuple[int, int], _Reader] = {}
-        self._key_writers: dict[int, tuple[tuple[str, ...], Callable[[bytearray, Any], None]]] = {}
+        self._key_writers: dict[int, _Writer] = {}
+        self._value_writers: dict[tuple[int, int], _Writer] = {}
 
     def read_key(self, data: Buffer) -> RecordKey:
         """Raises `UnknownTypeError` and `MessageError`."""
@@ -112,23 +114,22 @@ class RecordTable:
             raise UnknownVersionError(message, version)
         return self._value_readers.setdefault((type_, version), (message, message_reader(message, version)))
 
-    def write_key(self, type_: int, fields: Iterable[Any]) -> bytes:
+    def write_key(self, type_: int, fields: Sequence[Any]) -> bytes:
         """A key with these fields, in the schema's order. `InvalidRequestError` for a text that is too long."""
         found = self._key_writers.get(type_)
         if found is None:
             message = parse_schemas(self._keys)[type_]
-            found = tuple([field.name for field in message.fields]), message_writer(message, _KEY_VERSION)
-            self._key_writers[type_] = found
-        names, write = found
-        out = bytearray(_INT16.pack(type_))
-        write(out, dict(zip(names, fields, strict=True)))
-        return bytes(out)
+            found = self._key_writers[type_] = record_writer(message, _KEY_VERSION, _INT16.pack(type_), by_name=False)
+        return found(fields)
 
     def write_value(self, type_: int, fields: Mapping[str, Any], version: int) -> bytes:
         """A value with these fields. `InvalidRequestError` for a text that is too long."""
-        out = bytearray(_INT16.pack(version))
-        message_writer(parse_schemas(self._values)[type_], version)(out, fields)
-        return bytes(out)
+        found = self._value_writers.get((type_, version))
+        if found is None:
+            message = parse_schemas(self._values)[type_]
+            found = record_writer(message, version, _INT16.pack(version), by_name=True)
+            self._value_writers[type_, version] = found
+        return found(fields)
 
 
 GROUPS: Final = RecordTable(schemas.GROUP_KEYS, schemas.GROUP_VALUES)

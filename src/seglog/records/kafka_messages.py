@@ -40,6 +40,8 @@ _INT8: Final = struct.Struct(">b")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _ZERO_UUID: Final = bytes(16)
+_SHORT: Final = [bytes([length + 1]) for length in range(0x7F)]
+"""The compact lengths of one byte."""
 _UUID_SIZE: Final = 16
 _MAX_STRING: Final = 0x7FFF
 _MAX_TAGS: Final = 10_000
@@ -501,44 +503,120 @@ _Write = Callable[[bytearray, Any], None]
 
 @lru_cache(maxsize=1024)
 def message_writer(message: Message, version: int) -> _Write:
-    is_flexible = version >= message.flexible
-    there = [field for field in message.fields if field.is_in(version)]
-    plain = [field for field in there if field.tag is None]
-    steps = list(_write_steps(plain, version, is_flexible=is_flexible))
-    tagged = [
-        (field.tag, field.name, field.default, _write_field(field, version, is_flexible=True))
-        for field in sorted(there, key=lambda field: field.tag or 0)
-        if field.tag is not None
-    ]
-
-    def write(out: bytearray, values: Mapping[str, Any]) -> None:
-        for pick, form, step in steps:
-            if form is None:
-                step(out, pick(values))
-            else:
-                out += form.pack(*pick(values))
-        if tagged:
-            _write_tags(tagged, out, values)
-        elif is_flexible:
-            out.append(0)
-
+    """As `write_message`, for many messages of one version, at the end of a bytearray."""
+    write: _Write = _writer_code(message, version, by_name=True).function("out, values", "out += %s")
     return write
 
 
-def _write_steps(
-    fields: Sequence[Field], version: int, *, is_flexible: bool
-) -> Iterator[tuple[Callable[[Mapping[str, Any]], Any], struct.Struct | None, _Write]]:
-    for are_numbers, run in groupby(fields, _is_number):
-        some = list(run)
-        if are_numbers and len(some) > 1:
-            yield itemgetter(*[field.name for field in some]), _form(some), _never_written
+def record_writer(message: Message, version: int, head: bytes, *, by_name: bool) -> Callable[[Any], bytes]:
+    """Writes messages of one version after ``head``. Without ``by_name`` a message is a sequence of its fields, none of
+    which may be tagged."""
+    code = _writer_code(message, version, by_name=by_name, head=head)
+    write: Callable[[Any], bytes] = code.function("values", "return %s")
+    return write
+
+
+def _writer_code(message: Message, version: int, *, by_name: bool, head: bytes = b"") -> _WriterCode:
+    """Python compiles the function from the schema, as it does for named tuples: a call for each field would cost more
+    than the work in it."""
+    is_flexible = version >= message.flexible
+    code = _WriterCode(head, is_flexible=is_flexible)
+    tagged = []
+    for number, field in enumerate(message.fields):
+        if not field.is_in(version):
+            continue
+        if field.tag is not None:
+            tagged.append((field.tag, field.name, field.default, _write_field(field, version, is_flexible=True)))
+            continue
+        value = f"values[{field.name if by_name else number!r}]"
+        if _is_number(field):
+            code.number(_NUMBERS[str(field.type)], value)
+        elif field.type == "string" and not field.array and not field.nullable:
+            code.text(field.name, value)
         else:
-            for field in some:
-                yield itemgetter(field.name), None, _write_field(field, version, is_flexible=is_flexible)
+            code.other(_write_field(field, version, is_flexible=is_flexible), value)
+    code.end(sorted(tagged, key=itemgetter(0)))
+    return code
 
 
-def _never_written(_out: bytearray, _value: Any) -> None:
-    raise AssertionError("numbers are written by their form")
+class _WriterCode:
+    """The statements of a writer, and the parts that it joins. Numbers that follow each other are packed at once, with
+    the length of a string."""
+
+    def __init__(self, head: bytes, *, is_flexible: bool) -> None:
+        self._is_flexible = is_flexible
+        self._lines: list[str] = []
+        self._parts = [repr(head)] if head else []
+        self._names: dict[str, Any] = {"refuse": _refuse, "length_of": _compact_length, "write_tags": _write_tags}
+        self._codes = ""
+        self._numbers: list[str] = []
+
+    def number(self, code: str, value: str) -> None:
+        self._codes += code
+        self._numbers.append(value)
+
+    def text(self, name: str, value: str) -> None:
+        text = f"text{len(self._lines)}"
+        self._lines.append(f"{text} = {value}.encode('utf-8', 'replace')")
+        self._lines.append(f"if len({text}) > {_MAX_STRING}: refuse({name!r}, {text})")
+        if self._is_flexible:
+            self._pack()
+            self._parts.append(f"length_of(len({text}))")
+        else:
+            self.number("h", f"len({text})")
+            self._pack()
+        self._parts.append(text)
+
+    def other(self, write: _Write, value: str) -> None:
+        self._pack()
+        self._call(f"{self._name(write)}(%s, {value})")
+
+    def end(self, tagged: Sequence[tuple[int, str, Value, _Write]]) -> None:
+        self._pack()
+        if tagged:
+            defaults = [(name, self._name(default)) for _, name, default, _ in tagged]
+            there = [f"values.get({name!r}, {default}) != {default}" for name, default in defaults]
+            self._call(f"write_tags({self._name(tagged)}, %s, values)", f"if {' or '.join(there)}: ", "b'\\0'")
+        elif self._is_flexible:
+            self._parts.append("b'\\0'")
+
+    def function(self, parameters: str, last: str) -> Any:
+        """``last`` has ``%s`` for all the bytes."""
+        parts = "".join(f"{part}, " for part in self._parts)
+        source = "\n    ".join([f"def write({parameters}):", *self._lines, last % f"b''.join(({parts}))"])
+        exec(source, self._names)  # noqa: S102  # all of it is of schemas
+        return self._names["write"]
+
+    def _call(self, call: str, condition: str = "", otherwise: str = "b''") -> None:
+        """A part that a function appends to a bytearray."""
+        part = f"part{len(self._lines)}"
+        self._lines += [f"{part} = {otherwise}", f"{condition}{part} = bytearray(); {call % part}"]
+        self._parts.append(part)
+
+    def _pack(self) -> None:
+        if self._numbers:
+            pack = self._name(struct.Struct(f">{self._codes}").pack)
+            self._parts.append(f"{pack}({', '.join(self._numbers)})")
+            self._codes, self._numbers = "", []
+
+    def _name(self, value: object) -> str:
+        name = f"a{len(self._names)}"
+        self._names[name] = value
+        return name
+
+
+def _compact_length(length: int) -> bytes:
+    if length < len(_SHORT):
+        return _SHORT[length]
+    out = bytearray()
+    _put_varint(out, length + 1)
+    return bytes(out)
+
+
+def _refuse(name: str, data: bytes) -> None:
+    raise InvalidRequestError(
+        f"{name} has {len(data)} bytes, which is too long for a record: the limit is {_MAX_STRING}"
+    )
 
 
 def _write_tags(tagged: Sequence[tuple[int, str, Value, _Write]], out: bytearray, values: Mapping[str, Any]) -> None:
@@ -612,11 +690,9 @@ def _write_one(field: Field, version: int, *, is_flexible: bool) -> _Write:
         if value is None:
             _put_length(out, _INT16, -1, is_flexible=is_flexible)
             return
-        data = value.encode(errors="replace")
+        data = value.encode("utf-8", "replace")
         if len(data) > _MAX_STRING:
-            raise InvalidRequestError(
-                f"{field.name} has {len(data)} bytes, which is too long for a record: the limit is {_MAX_STRING}"
-            )
+            _refuse(field.name, data)
         _put_length(out, _INT16, len(data), is_flexible=is_flexible)
         out += data
 
