@@ -59,7 +59,7 @@ def offset_at_time(fs: Fs, segments: Sequence[SegmentPaths], timestamp: int, low
     Kafka's rule (``LogSegment.findOffsetByTimestamp``): skip segments whose last time index entry is earlier, except
     the last segment, whose time index is not complete.
     """
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):
         if following is not None and following.base_offset <= low:
             continue
         newest, near = _look_up_time(fs, segment, timestamp)

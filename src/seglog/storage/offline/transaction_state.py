@@ -77,7 +77,7 @@ def open_transactions(fs: Fs, partition: str, *, below: int = MAX_INT64) -> list
                 opened[producer_id] = OpenTransaction(producer_id, entry.epoch, first, entry.last_timestamp)
         break
     segments = list_segments(fs, partition)
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):
         if segment.base_offset < below and (following is None or following.base_offset > start):
             _note_transactions(fs, segment.log, start, below, opened)
     return sorted(opened.values(), key=lambda one: one.first_offset)
