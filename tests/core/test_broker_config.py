@@ -17,6 +17,7 @@ from tests.core.kafka_keys import keys
 KAFKA = keys(
     """
 advertised.listeners | LIST | null | none
+authorizer.class.name | STRING |  | non-null string
 auto.create.topics.enable | BOOLEAN | true | null
 auto.leader.rebalance.enable | BOOLEAN | true | null
 broker.id | INT | -1 | null
@@ -125,6 +126,7 @@ transactional.id.expiration.ms | INT | 604800000 | [1,...]
 """Printed from ``AbstractKafkaConfig.CONFIG_DEF`` of Kafka 4.4.0: name, type, default, valid values."""
 
 OURS = {
+    "allow.everyone.if.no.acl.found": ("boolean", "false"),  # of the authorizer in Kafka, as super.users
     "cluster.store": ("string", ""),  # of our own
     "leader.imbalance.per.broker.percentage": ("int", "10"),  # of Kafka before 4.0
     "controller.listener.names": ("string", ""),
@@ -142,6 +144,7 @@ OURS = {
     "seglog.max.producers": ("int", "100000"),
     "seglog.max.transactional.ids": ("int", "100000"),
     "seglog.scram.users": ("password", ""),
+    "super.users": ("string", ""),
     "transaction.state.log.min.isr": ("int", "1"),
     "transaction.state.log.replication.factor": ("int", "1"),
 }
@@ -243,7 +246,9 @@ def test_listener_without_protocol_is_refused() -> None:
         {"listener.name.ssl.plain.sasl.server.callback.handler.class": "example.Handler"},
         {"ssl.engine.factory.class": "example.Factory"},
         {"listener.security.protocol.map": "CLIENTS"},
-        {"super.users": "User:ann"},
+        {"super.users": "User:ann;bob"},
+        {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
+        {"allow.everyone.if.no.acl.found": "maybe"},
         {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"},
         {"group.consumer.session.timeout.ms": "10000"},
         {"group.consumer.max.heartbeat.interval.ms": "4999"},

@@ -14,6 +14,7 @@ import pytest
 from docs_site import chart, client_options, layouts
 from docs_site.compatibility import compatibility
 from docs_site.pages import gather
+from docs_site.permissions import permissions
 from docs_site.spark_options import write_tables
 from seglog.cli.main import COMMANDS, GROUPS
 from seglog.client.client_config import CLIENT_SETTINGS
@@ -39,6 +40,11 @@ def test_layouts_in_the_page_are_drawn_from_the_code() -> None:
     page = (_ROOT / "docs" / "formats.md").read_text()
     assert layouts.redraw(page) == page, "run: python -m docs_site --write"
     assert set(re.findall(r"<!-- drawn: (\S+) -->", page)) == set(layouts.DRAWINGS)
+
+
+def test_permissions_are_those_of_the_table() -> None:
+    page = (_ROOT / "docs" / "permissions.md").read_text()
+    assert permissions() == page, "run: python -m docs_site --write"
 
 
 def test_chart_has_every_figure() -> None:

@@ -253,6 +253,7 @@ def test_topic_configuration_changes_as_in_kafka(both: Both, kafka: KafkaNode) -
 
 
 _OWN_KEYS = {
+    "allow.everyone.if.no.acl.found",
     "cluster.store",
     "group.consumer.regex.refresh.interval.ms",
     "leader.imbalance.per.broker.percentage",
@@ -264,6 +265,7 @@ _OWN_KEYS = {
     "seglog.max.transactional.ids",
     "seglog.scram.users",
     "seglog.validate.records",
+    "super.users",
 }
 """Keys that Kafka does not describe: ours, old ones, and those that it has for its tests."""
 _OTHER_DEFAULTS = {

@@ -29,7 +29,7 @@ from seglog.broker.apis.producers import ProducerApis, ProducerIds
 from seglog.broker.apis.topics import TopicApis
 from seglog.broker.apis.transaction_markers import MarkerAppends, routed
 from seglog.broker.apis.transactions import TransactionApis
-from seglog.broker.apis.unsupported import UnsupportedApis
+from seglog.broker.apis.unsupported import UnsupportedApis, without_authorizer
 from seglog.broker.broker_lifecycle import BrokerLifecycle
 from seglog.broker.broker_storage import DirectoryEvents, StorageOpener
 from seglog.broker.broker_tasks import BrokerTasks
@@ -45,8 +45,8 @@ from seglog.broker.produce.owner_requests import OwnerRequests, OwnerSocket, lis
 from seglog.broker.produce.produce import Produce
 from seglog.broker.produce.segment_adoption import SegmentAdoption
 from seglog.broker.produce.transaction_verification import TransactionVerifier
-from seglog.broker.requests import Answer, ApiHandler, RequestContext
-from seglog.broker.security.exposure import check_exposure
+from seglog.broker.requests import Answer, ApiHandler, RequestContext, sees_all
+from seglog.broker.security.exposure import admits_by_name, check_exposure
 from seglog.broker.stray_reports import StrayReports
 from seglog.broker.topics.internal_topics import InternalTopic
 from seglog.broker.topics.topic_changes import TopicChanges
@@ -68,7 +68,7 @@ from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.coordinators.transactions.markers import MarkerWriter
 from seglog.core.addresses import WILDCARDS, Address, parse_host_port
-from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
+from seglog.core.broker_config import IN_FLIGHT_BYTES, STANDARD_AUTHORIZER, BrokerConfig
 from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError
 from seglog.core.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from seglog.broker.fetch.cluster_peers import ClusterPeers
     from seglog.broker.peer_requests import PeerRequests
     from seglog.broker.request_errors import RequestErrors
+    from seglog.broker.security.acl_store import StoredAcls
+    from seglog.broker.security.authorization import Authorization
     from seglog.broker.security.delegation_tokens import DelegationTokens
     from seglog.broker.security.listener_security import SecuredListener
     from seglog.broker.security.users import UserCredentials
@@ -138,6 +140,7 @@ class Node:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     _offsets_topic: InternalTopic
+    _acls: StoredAcls
     seen: SeenGenerations
     quotas: ConnectionQuotas
 
@@ -162,6 +165,7 @@ class Node:
         self._tasks = BrokerTasks()
         self._descriptors = -1
         self._secured: Mapping[str, SecuredListener] = {}
+        self._authorization: Authorization | None = None
 
     @property
     def over(self) -> asyncio.Event:
@@ -230,6 +234,7 @@ class Node:
         ids = ProducerIds(self.store)
         self._tasks.at_stop(ids.close)
         self._compose_transactions(ids)
+        self._compose_authorization()
         if self.is_alone:  # a client finds every topic with its first request
             await self._join()
             await self._open_to_clients(ids)
@@ -413,6 +418,7 @@ class Node:
             lambda: self.view.brokers,
             current.inter_broker_listener,
             rack_aware=current.reads_by_rack,
+            needs_proof=bool(current.authorizer_class_name),
         )
 
     def _compose_groups(self) -> None:
@@ -475,6 +481,25 @@ class Node:
             None if requests is None else requests.open_transactions,
         )
         self._tasks.begin("transactions", self.transactions.run())
+
+    def _compose_authorization(self) -> None:
+        config = self.configuration.current
+        if not config.authorizer_class_name:
+            if any(admits_by_name(config, address.name) for address in config.broker_listeners):
+                _log.warning(
+                    "clients authenticate, but there is no authorizer: each may do everything. Set "
+                    "authorizer.class.name=%s and super.users, and add ACLs (docs/security.md)",
+                    STANDARD_AUTHORIZER,
+                )
+            return
+        from seglog.broker.security.acl_store import StoredAcls
+        from seglog.broker.security.authorization import Authorization
+        from seglog.broker.security.authorizer import Authorizer
+
+        authorizer = Authorizer(config.super_principals, allows_without_acls=config.allow_everyone_if_no_acl_found)
+        self._acls = StoredAcls(self.store, self.view, authorizer)
+        is_broker = self.peers.is_broker if self.peers is not None else lambda _: False
+        self._authorization = Authorization(authorizer, is_broker, asyncio.get_running_loop().time)
 
     def _make_peer_requests(self) -> PeerRequests:
         from seglog.broker.peer_requests import PeerRequests
@@ -545,6 +570,8 @@ class Node:
         )
         offload = Offload(self._ground.workers)
         self._tasks.at_stop(offload.close)
+        authorization = self._authorization
+        sees = sees_all if authorization is None else authorization.sees
         apis = (
             MetadataApis(topics, changes, self.identity, self.configuration, self._ground.workers, offload),
             TopicApis(topics, changes, self.identity, self.configuration),
@@ -560,8 +587,8 @@ class Node:
                 self.replicas.refused_partitions,
             ),
             ProducerApis(topics),
-            GroupApis(self.groups, self.transactions, self.identity),
-            ConsumerGroupApis(self.groups, lambda: self.view.features.level(GROUP_VERSION)),
+            GroupApis(self.groups, self.transactions, self.identity, sees),
+            ConsumerGroupApis(self.groups, lambda: self.view.features.level(GROUP_VERSION), sees),
             GroupOffsetApis(self.groups, topics, self._verifier),
             TransactionApis(
                 self.transactions,
@@ -577,6 +604,10 @@ class Node:
         )
         handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
         handlers.update(self._rare_handlers())
+        if authorization is None:
+            handlers.update(without_authorizer())
+        else:
+            handlers = self._guarded(handlers, authorization)
         most, peers = config.fetch_max_bytes, self.peers
         broker = self.identity.cluster_id, self.identity.node_id
         if counted is not None:
@@ -591,11 +622,22 @@ class Node:
                 max_producers=config.seglog_max_producers,
                 features=self._features,
                 broker=broker,
+                authorization=authorization,
             )
         hints = None if peers is None else peers.hints
-        fetch = Fetch(topics, sessions, offload, max_bytes=most, peers=peers)
-        produce = Produce(topics, hints, self._verifier, max_producers=config.seglog_max_producers)
+        fetch = Fetch(topics, sessions, offload, max_bytes=most, peers=peers, authorization=authorization)
+        produce = Produce(
+            topics, hints, self._verifier, max_producers=config.seglog_max_producers, authorization=authorization
+        )
         return Dispatch(produce, fetch, handlers, offload, self._features, broker)
+
+    def _guarded(self, handlers: Mapping[int, ApiHandler], authorization: Authorization) -> dict[int, ApiHandler]:
+        from seglog.broker.apis.acls import AclApis
+        from seglog.broker.security.guard import Guard
+
+        acls = AclApis(authorization.authorizer, self._acls)
+        guard = Guard(authorization, self.topics, lambda: self.configuration.current.auto_create_topics_enable)
+        return guard.guarded({**handlers, **acls.handlers()})
 
     def _features(self) -> Features:
         """For ApiVersions."""

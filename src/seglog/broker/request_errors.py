@@ -22,6 +22,7 @@ from seglog.protocol.produce import TopicAnswer
 
 if TYPE_CHECKING:
     from seglog.broker.fetch.cluster_peers import ClusterPeers
+    from seglog.broker.security.authorization import Authorization
 
 Counts = Counter[int]
 """By error code, without 0."""
@@ -46,6 +47,7 @@ class RequestErrors:
         max_producers: int,
         features: Callable[[], Features],
         broker: tuple[str, int],
+        authorization: Authorization | None = None,
     ) -> Dispatch:
         """A `Dispatch` that counts the errors of its responses."""
         return Dispatch(
@@ -55,8 +57,17 @@ class RequestErrors:
                 None if peers is None else peers.hints,
                 verifier,
                 max_producers=max_producers,
+                authorization=authorization,
             ),
-            _Fetch(topics, sessions, offload, self.counts[ApiKey.FETCH], max_bytes=max_bytes, peers=peers),
+            _Fetch(
+                topics,
+                sessions,
+                offload,
+                self.counts[ApiKey.FETCH],
+                max_bytes=max_bytes,
+                peers=peers,
+                authorization=authorization,
+            ),
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
             offload,
             features,
@@ -101,8 +112,9 @@ class _Produce(Produce):
         verifier: TransactionVerifier | None,
         *,
         max_producers: int,
+        authorization: Authorization | None,
     ) -> None:
-        super().__init__(topics, hints, verifier, max_producers=max_producers)
+        super().__init__(topics, hints, verifier, max_producers=max_producers, authorization=authorization)
         self._counts = counts
 
     def _answer(self, topics: list[TopicAnswer], context: RequestContext) -> bytes:
@@ -120,8 +132,9 @@ class _Fetch(Fetch):
         *,
         max_bytes: int,
         peers: ClusterPeers | None,
+        authorization: Authorization | None,
     ) -> None:
-        super().__init__(topics, sessions, offload, max_bytes=max_bytes, peers=peers)
+        super().__init__(topics, sessions, offload, max_bytes=max_bytes, peers=peers, authorization=authorization)
         self._counts = counts
 
     def _note(self, request: Any, result: Any, places: Sequence[int]) -> list[tuple[int, int]]:

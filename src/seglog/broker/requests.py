@@ -15,7 +15,7 @@ _log: Final = logging.getLogger("seglog.broker")
 
 
 class RequestContext(NamedTuple):
-    """Who sent a request, and how. Authorization and quotas will need no more than this. ``proof`` is what a broker
+    """Who sent a request, and how. Authorization and quotas need no more than this. ``proof`` is what a broker
     sends (`seglog.protocol.framing.PROOF_TAG`), not yet compared with anything. ``principal`` is the client as it
     authenticated, as ``User:alice``."""
 
@@ -31,6 +31,15 @@ class RequestContext(NamedTuple):
 Answer = Mapping[str, Any]
 """A response in the shape of its newest version."""
 ApiHandler = Callable[[Message, RequestContext], Answer | Awaitable[Answer]]
+
+
+Sees = Callable[[RequestContext], Callable[[str], bool]]
+"""Which topics the sender of a request may know of."""
+
+
+def sees_all(_: RequestContext) -> Callable[[str], bool]:
+    """Without an authorizer."""
+    return lambda _: True
 
 
 NO_SUCH_PARTITION = "This server does not host this topic-partition."

@@ -48,6 +48,10 @@ MAX_MEMBER_BYTES: Final = 256 << 20
 (KIP-394), so a megabyte per request would stay for minutes. Kafka has no limit."""
 
 
+def _sees_all(_: str) -> bool:
+    return True
+
+
 def _no_config(_group_id: str) -> Mapping[str, str]:
     return {}
 
@@ -144,12 +148,15 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
 
     # Members of consumer groups
 
-    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
-        """Raises `CoordinatorError`."""
+    async def consumer_heartbeat(
+        self, request: ConsumerHeartbeat, sees: Callable[[str], bool] = _sees_all
+    ) -> ConsumerHeartbeatAnswer:
+        """Raises `CoordinatorError`. Regular expressions that are resolved now match the topics that the member
+        ``sees``."""
         context = self._context_with_room(request.group_id)
         decision = self._decision(context, request.group_id)
         answered = context.shard.consumer_heartbeat(decision, request, self._new_id())
-        await self._committed(context, self._carry_out(context, request.group_id, decision))
+        await self._committed(context, self._carry_out(context, request.group_id, decision, sees))
         return answered
 
     def _decision(self, context: GroupContext, group_id: str) -> Decision:
@@ -158,7 +165,9 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
     def _new_id(self) -> str:
         return str(UUID(int=self._rng.getrandbits(128), version=4))
 
-    def _carry_out(self, context: GroupContext, group_id: str, decision: Decision) -> int:
+    def _carry_out(
+        self, context: GroupContext, group_id: str, decision: Decision, sees: Callable[[str], bool] = _sees_all
+    ) -> int:
         """Return the offset that `_committed` is to wait for. Raises `CoordinatorError`; then nothing has changed."""
         for event in decision.events:
             _log.info("%s", event)
@@ -168,7 +177,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
             raise CoordinatorError(code_of_append(error), str(error)) from error
         if decision.expressions and group_id not in self._resolving:
             self._resolving.add(group_id)
-            asyncio.get_running_loop().call_soon(self._resolve, context, group_id, decision.expressions)
+            asyncio.get_running_loop().call_soon(self._resolve, context, group_id, decision.expressions, sees)
         if decision.downgrade is not None and decision.downgrade.reason is not None:
             result = GroupResult(context.now())
             decision.downgrade.group.prepare(result, decision.downgrade.reason)
@@ -182,14 +191,18 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         if code is not ErrorCode.NONE:
             raise CoordinatorError(code, "not committed in time, or another broker leads now")
 
-    def _resolve(self, context: GroupContext, group_id: str, expressions: Collection[str]) -> None:
+    def _resolve(
+        self, context: GroupContext, group_id: str, expressions: Collection[str], sees: Callable[[str], bool]
+    ) -> None:
         """Find the topics of a group's regular expressions, after the heartbeat that asked for it."""
         self._resolving.discard(group_id)
         group = context.shard.consumer(group_id)
         if group is None or not context.is_led:
             return
         decision = self._decision(context, group_id)
-        regular_expressions.resolved(decision, group, resolve_patterns(expressions, self._topics.names))
+        found = resolve_patterns(expressions, self._topics.names)
+        seen = {expression: frozenset(filter(sees, topics)) for expression, topics in found.items()}
+        regular_expressions.resolved(decision, group, seen)
         try:
             self._carry_out(context, group_id, decision)
         except CoordinatorError as error:  # a later heartbeat asks again
@@ -197,14 +210,14 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
 
     # Classic members
 
-    async def join(self, request: JoinGroupRequest) -> JoinGroupResult:
-        """Raises `CoordinatorError`."""
+    async def join(self, request: JoinGroupRequest, sees: Callable[[str], bool] = _sees_all) -> JoinGroupResult:
+        """Raises `CoordinatorError`. ``sees`` as in `consumer_heartbeat`."""
         context = self._context_with_room(request.group_id)
         group = context.shard.consumer(request.group_id)
         if group is not None and not group.is_empty:
             decision = self._decision(context, request.group_id)
             result = classic_members.join(decision, group, request, self._new_id())
-            await self._committed(context, self._carry_out(context, request.group_id, decision))
+            await self._committed(context, self._carry_out(context, request.group_id, decision, sees))
             return result
         if not self._has_room_for(request):
             raise CoordinatorError(

@@ -41,6 +41,7 @@ _STORE_TYPE: Final = Enumeration({name: name for name in ("JKS", "PKCS12", "PEM"
 _ASSIGNORS: Final = ("uniform", "range")
 _MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 IN_FLIGHT_BYTES: Final = 256 * 1024**2
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -60,6 +61,14 @@ class BrokerConfig:
 
     advertised_listeners: tuple[Address, ...] = setting(
         Addresses(), "addresses that clients connect to, if they differ from listeners", default=()
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        Boolean(), "whether everyone may use what no ACL is about, if there is an authorizer", default=False
+    )
+    authorizer_class_name: str = setting(
+        Text(),
+        f"{STANDARD_AUTHORIZER}: ACLs are checked. Empty: everyone who has connected may do everything",
+        default="",
     )
     auto_create_topics_enable: bool = setting(
         Boolean(), "whether a request for an unknown topic creates it", default=True
@@ -295,6 +304,7 @@ class BrokerConfig:
         is_secret=True,
     )
     socket_request_max_bytes: int = setting(int32(1), "bytes of the largest request", default=100 * 1024**2)
+    super_users: str = setting(Text(), "principals that may do everything, such as User:ann;User:bob", default="")
     ssl_cipher_suites: str = setting(Typed("list"), "cipher suites of TLS; OpenSSL's defaults if empty", default="")
     ssl_client_auth: str = setting(
         Enumeration({name: name for name in ("required", "requested", "none")}, ignores_case=True),
@@ -370,6 +380,7 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         check(self, _OWN.values())
         self._check_replication()
+        self._check_authorizer()
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise InvalidConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
         self._check_consumer_groups()
@@ -411,6 +422,24 @@ class BrokerConfig:
         if name not in {listener.name for listener in self.broker_listeners}:
             key = "inter.broker.listener.name" if self.inter_broker_listener_name else "security.inter.broker.protocol"
             raise InvalidConfigError(f"{key}={name} is not allowed: listeners has no such name")
+
+    @property
+    def super_principals(self) -> frozenset[str]:
+        """The principals of ``super.users``."""
+        return frozenset(text for part in self.super_users.split(";") if (text := part.strip()))
+
+    def _check_authorizer(self) -> None:
+        if self.authorizer_class_name not in ("", STANDARD_AUTHORIZER):
+            raise InvalidConfigError(
+                f"authorizer.class.name={self.authorizer_class_name!r} is not allowed: seglog cannot load classes of "
+                f"Java, it has its own {STANDARD_AUTHORIZER}"
+            )
+        for principal in sorted(self.super_principals):
+            if ":" not in principal:
+                raise InvalidConfigError(
+                    f"super.users={self.super_users!r} is not allowed: {principal!r} has no type; write "
+                    f"User:{principal}, with semicolons between principals"
+                )
 
     def _check_consumer_groups(self) -> None:
         """Values that conflict (``GroupCoordinatorConfig``)."""
@@ -695,7 +724,6 @@ LISTENER_DYNAMIC_KEYS: Final = frozenset(
 )
 """Keys that may change while the broker runs, with the prefix of a listener only."""
 
-_NO_ACLS: Final = "seglog has no ACLs yet, so it would protect nothing"
 _NO_CLASSES: Final = "seglog cannot load classes of Java"
 _CLASS_KEYS: Final = (
     "principal.builder.class",
@@ -704,7 +732,6 @@ _CLASS_KEYS: Final = (
 )
 _NO_THROTTLE: Final = "seglog does not throttle replication"
 REFUSED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("authorizer.class.name", "super.users"), _NO_ACLS),
     **dict.fromkeys(_CLASS_KEYS, _NO_CLASSES),
     "remote.log.storage.system.enable": "seglog has no tiered storage",
     "zookeeper.set.acl": "seglog does not authenticate to ZooKeeper",

@@ -179,10 +179,10 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2),
         Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
         Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0),
-        # `seglog.broker.apis.unsupported` answers the following.
         Api(ApiKey.DESCRIBE_ACLS, 1, 3, 2),
         Api(ApiKey.CREATE_ACLS, 1, 3, 2),
         Api(ApiKey.DELETE_ACLS, 1, 3, 2),
+        # `seglog.broker.apis.unsupported` answers the following.
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1),
         Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),

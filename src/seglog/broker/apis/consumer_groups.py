@@ -8,7 +8,7 @@ from uuid import UUID
 
 from seglog.broker.apis.groups import GROUP_OPERATIONS
 from seglog.broker.identity import NOT_ASKED
-from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.requests import Answer, ApiHandler, RequestContext, Sees, sees_all
 from seglog.coordinators.consumer.group import EMPTY_TARGET, ConsumerGroup
 from seglog.coordinators.consumer.member import (
     JOINS,
@@ -36,8 +36,9 @@ class ConsumerGroupApis:
     """Answers members of consumer groups, and administrators that describe them. With ``group.version`` 0 there are no
     such groups."""
 
-    def __init__(self, coordinator: GroupCoordinator, group_version: Callable[[], int]) -> None:
+    def __init__(self, coordinator: GroupCoordinator, group_version: Callable[[], int], sees: Sees = sees_all) -> None:
         self._coordinator = coordinator
+        self._sees = sees
         self._group_version = group_version
 
     def handlers(self) -> Mapping[int, ApiHandler]:
@@ -52,7 +53,8 @@ class ConsumerGroupApis:
         try:
             assignors = self._coordinator.rules(request.group_id).assignors
             _check_heartbeat(request, context.version, assignors)
-            answered = await self._coordinator.consumer_heartbeat(_heartbeat(request, context))
+            wanted = _heartbeat(request, context)
+            answered = await self._coordinator.consumer_heartbeat(wanted, self._sees(context))
         except CoordinatorError as error:
             return _refused(error)
         assigned = answered.assigned

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from seglog.broker.identity import NOT_ASKED, Identity
-from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.requests import Answer, ApiHandler, RequestContext, Sees, sees_all
 from seglog.cluster.model import NO_LEADER
 from seglog.coordinators.classic.group import ClassicGroup
 from seglog.coordinators.classic.messages import (
@@ -37,8 +37,15 @@ _NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
 class GroupApis:
     """Answers group members and administrators. For offsets see `seglog.broker.apis.group_offsets`."""
 
-    def __init__(self, coordinator: GroupCoordinator, transactions: TransactionCoordinator, identity: Identity) -> None:
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        identity: Identity,
+        sees: Sees = sees_all,
+    ) -> None:
         self._coordinator = coordinator
+        self._sees = sees
         self._transactions = transactions
         self._identity = identity
 
@@ -97,7 +104,7 @@ class GroupApis:
             version=context.version,
         )
         try:
-            return _joined(await self._coordinator.join(join))
+            return _joined(await self._coordinator.join(join, self._sees(context)))
         except CoordinatorError as error:
             return _joined(JoinGroupResult(error.code))
 

@@ -42,13 +42,6 @@ class UnsupportedApis:
         return {
             ApiKey.SASL_HANDSHAKE: self.sasl_out_of_place,
             ApiKey.SASL_AUTHENTICATE: self.sasl_out_of_place,
-            ApiKey.DESCRIBE_ACLS: lambda _, __: _failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER),
-            ApiKey.CREATE_ACLS: lambda request, _: {
-                "results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.creations]
-            },
-            ApiKey.DELETE_ACLS: lambda request, _: {
-                "filter_results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.filters]
-            },
             ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda _, __: {"entries": []},
             ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
             **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
@@ -74,6 +67,19 @@ class UnsupportedApis:
         why = _GROUP_KINDS[ApiKey(context.key)]
         self._refused(context, f"{name_of(context.key)} is not supported: {why}")
         return _failed(ErrorCode.UNSUPPORTED_VERSION, why)
+
+
+def without_authorizer() -> Mapping[int, ApiHandler]:
+    """The handlers of ACLs while there is no authorizer."""
+    return {
+        ApiKey.DESCRIBE_ACLS: lambda _, __: _failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER),
+        ApiKey.CREATE_ACLS: lambda request, _: {
+            "results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.creations]
+        },
+        ApiKey.DELETE_ACLS: lambda request, _: {
+            "filter_results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.filters]
+        },
+    }
 
 
 def _failed(code: ErrorCode, message: str | None = None) -> dict[str, Any]:

@@ -22,13 +22,15 @@ NO_REPLICA: Final = -1
 
 class ClusterPeers(NamedTuple):
     """``fetch`` answers followers. ``brokers`` are the registered ones. Requests that only brokers may send must come
-    by their own ``listener``, with the proof of a registered one (CVE-2018-1288)."""
+    by their own ``listener``, with the proof of a registered one (CVE-2018-1288). ``needs_proof``: there is an
+    authorizer."""
 
     fetch: FollowerFetch
     hints: LeaderHints
     brokers: Callable[[], Mapping[int, BrokerRegistration]]
     listener: str
     rack_aware: bool
+    needs_proof: bool = False
 
     @staticmethod
     def read_request(frame: memoryview, body: int) -> FollowerRequest | None:
@@ -44,7 +46,8 @@ class ClusterPeers(NamedTuple):
     def is_broker(self, context: RequestContext, node_id: int | None = None) -> bool:
         """Whether a registered broker, the one of ``node_id`` if given, sent the request.
 
-        While a broker of an older seglog is registered, which has no proof, the listener alone decides.
+        While a broker of an older seglog is registered, which has no proof, the listener alone decides, unless there is
+        an authorizer.
         """
         if context.listener != self.listener:
             return False
@@ -53,7 +56,7 @@ class ClusterPeers(NamedTuple):
             asked = brokers.values() if node_id is None else [brokers[node_id]] if node_id in brokers else ()
             if any(compare_digest(one.proof, context.proof) for one in asked if one.proof):
                 return True
-        return not all(one.proof for one in brokers.values())
+        return not self.needs_proof and not all(one.proof for one in brokers.values())
 
     def preferred(self, partition: Replica, rack: str, offset: int) -> int:
         """The replica in the consumer's rack that has ``offset`` and the highest end; `NO_REPLICA` if the consumer

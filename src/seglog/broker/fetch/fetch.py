@@ -19,6 +19,7 @@ from seglog.broker.fetch.fetch_sessions import (
 )
 from seglog.broker.offload import SLICE, Offload, drop, no_collections, slices
 from seglog.broker.requests import FAILURES, RequestContext, code_of
+from seglog.broker.security.permissions import NEEDS
 from seglog.broker.topics.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
@@ -33,6 +34,7 @@ from seglog.storage.log.reads import UpTo
 
 if TYPE_CHECKING:
     from seglog.broker.fetch.cluster_peers import ClusterPeers
+    from seglog.broker.security.authorization import Authorization
 
 FROM_FOLLOWERS: Final = 11
 """The first version in which a consumer may read from any replica (KIP-392)."""
@@ -60,7 +62,7 @@ class _FetchRequest(NamedTuple):
     up_to: UpTo
     version: int
     rack: str
-    listener: str
+    context: RequestContext
 
 
 class _FetchResult(NamedTuple):
@@ -91,8 +93,10 @@ class Fetch:
         *,
         max_bytes: int,
         peers: ClusterPeers | None = None,
+        authorization: Authorization | None = None,
     ) -> None:
         """``peers`` are None without a cluster: then there are no followers."""
+        self._authorization = authorization
         self._topics = topics
         self._sessions = sessions
         self._offload = offload
@@ -161,12 +165,12 @@ class Fetch:
             up_to=UpTo.LAST_STABLE if message.isolation_level else UpTo.HIGH_WATERMARK,
             version=version,
             rack=message.rack_id if version >= FROM_FOLLOWERS else "",
-            listener=context.listener,
+            context=context,
         )
 
     def _check_consumer(self, message: Message, context: RequestContext) -> None:
         """`NotABrokerError` for a client that claims to be a broker but does not ask as brokers do."""
-        if self._neighbours is None:
+        if self._neighbours is None and self._authorization is None:
             return
         state = message.replica_state if context.version >= _REPLICA_STATE else None
         node_id = message.replica_id if state is None else state.replica_id
@@ -242,6 +246,8 @@ class Fetch:
     ) -> FetchedPartition:
         topic, number = key
         up_to = request.up_to
+        if self._authorization is not None and (code := self._denial(self._authorization, topic, request.context)):
+            return FetchedPartition(number, code, aborted=())
         partition = self._topics.partition(topic, number)
         if partition is None:
             return FetchedPartition(number, self._topics.why_not(topic, number), aborted=())
@@ -263,6 +269,13 @@ class Fetch:
         except FAILURES as error:
             return FetchedPartition(number, code_of(error))
         return fetched_partition(number, partition, slice_, up_to)
+
+    def _denial(self, authorization: Authorization, topic: str | UUID, context: RequestContext) -> int:
+        """The code for a topic that the client may not read; 0 if it may, and for an id that is not known."""
+        _, of_topic = NEEDS[ApiKey.FETCH]
+        found = self._topics.by_id.get(topic) if isinstance(topic, UUID) else None
+        name = found.name if found is not None else topic
+        return 0 if isinstance(name, UUID) or authorization.permits(context, of_topic, name) else int(of_topic.code)
 
     async def _wait(self, request: _FetchRequest, result: _FetchResult, seconds: float) -> FetchAnswer:
         partitions = self._unchanged(result)
@@ -309,7 +322,7 @@ class Fetch:
     def _endpoints(self, request: _FetchRequest, leaders: Sequence[tuple[int, int]]) -> Sequence[NodeEndpoint]:
         if self._neighbours is None or not leaders:
             return ()
-        return self._neighbours.hints.endpoints(leaders, request.listener)
+        return self._neighbours.hints.endpoints(leaders, request.context.listener)
 
 
 def _parse(version: int, frame: memoryview, body: int) -> _DecodedFetch:

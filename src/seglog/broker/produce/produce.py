@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from seglog.broker.produce.delayed_produce import DelayedProduce, PendingAppend
@@ -22,6 +22,7 @@ from seglog.broker.produce.produce_checks import (
 )
 from seglog.broker.produce.transaction_verification import TransactionVerifier
 from seglog.broker.requests import FAILURES, RequestContext, code_of
+from seglog.broker.security.permissions import NEEDS, Need
 from seglog.broker.topics.leader_hints import LeaderHints
 from seglog.broker.topics.topics import Topics
 from seglog.core.error_codes import ErrorCode
@@ -29,6 +30,7 @@ from seglog.core.errors import InvalidRequestError
 from seglog.core.topic_names import INTERNAL_TOPICS
 from seglog.core.types import MAX_INT32, ProducerIdAndEpoch
 from seglog.net.pending_replies import PendingReply
+from seglog.protocol.apis import ApiKey
 from seglog.protocol.produce import (
     LEADERS,
     PartitionAnswer,
@@ -40,6 +42,9 @@ from seglog.protocol.produce import (
     write_produce,
 )
 from seglog.replication.replica import COMMITTED, Replica
+
+if TYPE_CHECKING:
+    from seglog.broker.security.authorization import Authorization
 
 INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 INVALID_REQUIRED_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -78,8 +83,10 @@ class Produce:
         verifier: TransactionVerifier | None = None,
         *,
         max_producers: int = MAX_INT32,
+        authorization: Authorization | None = None,
     ) -> None:
         """``max_producers`` is the most producer ids that a partition remembers."""
+        self._authorization = authorization
         self._topics = topics
         self._hints = hints
         self._verifier = verifier
@@ -95,18 +102,61 @@ class Produce:
         """
         request = read_produce(frame, context.version, body)
         asked = without_repeats(request.topics)
+        if self._authorization is None:
+            return self._append_allowed(request, asked, context)
+        asked, denied = self._split(self._authorization, request, asked, context)
+        return self._append_allowed(request, asked, context, denied)
+
+    def _split(
+        self,
+        authorization: Authorization,
+        request: ProduceRequest,
+        asked: Sequence[TopicData],
+        context: RequestContext,
+    ) -> tuple[Sequence[TopicData], Sequence[TopicAnswer]]:
+        """The topics that the client may write to, and the refusals of the others."""
+        of_transaction, of_topic = NEEDS[ApiKey.PRODUCE]
+        transactional_id = request.transactional_id
+        batches = (records for _, partitions in asked for _, records in partitions)
+        if (
+            transactional_id is not None
+            and any(transactional_producer(records) is not None for records in batches)
+            and not authorization.permits(context, of_transaction, transactional_id)
+        ):
+            return (), [_denied(one, of_transaction) for one in asked]
+        allowed: list[TopicData] = []
+        denied: list[TopicAnswer] = []
+        for one in asked:
+            topic = one.topic
+            found = self._topics.by_id.get(topic) if isinstance(topic, UUID) else None
+            name = found.name if found is not None else topic
+            if isinstance(name, UUID) or authorization.permits(context, of_topic, name):
+                allowed.append(one)
+            else:
+                denied.append(_denied(one, of_topic))
+        return allowed, denied
+
+    def _append_allowed(
+        self,
+        request: ProduceRequest,
+        asked: Sequence[TopicData],
+        context: RequestContext,
+        denied: Sequence[TopicAnswer] = (),
+    ) -> ProduceReply | Coroutine[Any, Any, bytes | None]:
+        """``denied`` are the answers for topics that the client may not write to."""
         if are_plain_batches(context.version, asked):
-            return self._append_all(request, asked, context, is_plain=True)
+            return self._append_all(request, asked, context, is_plain=True, denied=denied)
         refusal = refuse_all(asked, request.transactional_id)
         batches = self._transactional_batches(asked) if refusal is None else {}
         if len({producer for producer, _ in batches.values()}) > 1:
             refusal = Refusal(INVALID_PRODUCER_ID_MAPPING, "a request with batches of several transactional producers")
         if refusal is not None or not batches or not self._verifies(context.version):
-            return self._append_all(request, asked, context, is_plain=False, refusal=refusal)
+            return self._append_all(request, asked, context, is_plain=False, refusal=refusal, denied=denied)
         verification = _begin_verification(batches, bumps_epoch=context.version >= _ADDS_PARTITIONS)
         if not verification.guards:
-            return self._append_all(request, asked, context, is_plain=False, refused=verification.refused)
-        return self._append_verified(request, asked, verification, context)
+            refused = verification.refused
+            return self._append_all(request, asked, context, is_plain=False, refused=refused, denied=denied)
+        return self._append_verified(request, asked, verification, context, denied)
 
     def _append_all(
         self,
@@ -117,6 +167,7 @@ class Produce:
         is_plain: bool,
         refusal: Refusal | None = None,
         refused: Mapping[Replica, ErrorCode] = MappingProxyType({}),
+        denied: Sequence[TopicAnswer] = (),
     ) -> ProduceReply:
         uncommitted: list[PendingAppend] = []
         acks = request.acks
@@ -131,6 +182,7 @@ class Produce:
                 else:
                     answers.append(_refused(data.partition, refusal))
             topics.append(TopicAnswer(topic, answers))
+        topics += denied
         if acks == 0:
             if any(answer.error for topic in topics for answer in topic.partitions):
                 raise InvalidRequestError("an append with acks=0 was refused")
@@ -163,6 +215,7 @@ class Produce:
         asked: Sequence[TopicData],
         verification: _Verification,
         context: RequestContext,
+        denied: Sequence[TopicAnswer],
     ) -> bytes | None:
         """Append what the coordinator says is in the transaction, unless a marker has come meanwhile."""
         assert self._verifier is not None
@@ -184,7 +237,7 @@ class Produce:
                 replica.log.producers.check_verified(verification.producer, guards.get(replica))
             except FAILURES as error:
                 refused[replica] = code_of(error)
-        reply = self._append_all(request, asked, context, is_plain=False, refused=refused)
+        reply = self._append_all(request, asked, context, is_plain=False, refused=refused, denied=denied)
         return await reply if isinstance(reply, PendingReply) else reply
 
     def _answer(self, topics: list[TopicAnswer], context: RequestContext) -> bytes:
@@ -259,6 +312,11 @@ def _begin_verification(
         if guard is not None:
             guards[replica] = guard
     return _Verification(next(iter(batches.values()))[0], batches.keys(), guards, refused)
+
+
+def _denied(asked: TopicData, need: Need) -> TopicAnswer:
+    code = int(need.code)
+    return TopicAnswer(asked.topic, [PartitionAnswer(one.partition, code) for one in asked.partitions])
 
 
 def _refused(number: int, refusal: Refusal) -> PartitionAnswer:

@@ -6,4 +6,7 @@
 (with `access_tokens`, and `token_keys`, which fetches the keys of an identity provider). `users` keeps the credentials
 of SCRAM in the metadata store, `delegation_tokens` the tokens. `exposure` refuses listeners that would let everybody
 in. `peer_dial` connects to other brokers, by the client's half of all this: `seglog.client.security`.
+
+Who may do what: `permissions` (the table of what each API needs), `guard` (checks requests by it), `authorizer` and
+`acls` (pure), `acl_store`.
 """

@@ -35,6 +35,12 @@ def check_exposure(config: BrokerConfig) -> None:
             )
 
 
+def admits_by_name(config: BrokerConfig, listener: str) -> bool:
+    """Whether the clients of a listener authenticate."""
+    keys = ListenerKeys(config, listener)
+    return keys.uses_sasl or (keys.uses_tls and keys.text("ssl.client.auth") == "required")
+
+
 def _why_not(config: BrokerConfig, address: Address) -> str | None:
     keys = ListenerKeys(config, address.name)
     if keys.uses_sasl:

@@ -1,0 +1,196 @@
+"""CreateAcls, DescribeAcls and DeleteAcls, and the effect of ACLs on clients that are connected."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from seglog.broker.security.acl_store import FOLDER, name_of
+from seglog.broker.security.acls import Acl, Operation, Pattern, PatternType, Permission, ResourceType
+from seglog.core.error_codes import ErrorCode
+from seglog.core.types import TopicPartition
+from seglog.protocol.apis import ApiKey
+from seglog.records.record import NewRecord, encode_batch
+from tests.broker.broker_thread import Wire
+from tests.broker.security.acl_node import AclNode, acl, add, everything, remove
+from tests.broker.security.permission_requests import creation
+from tests.kit.waiting import wait_until
+
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+READ, WRITE, ALL = Operation.READ, Operation.WRITE, Operation.ALL
+DENIED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> AclNode:
+    return AclNode(tmp_path / "log", ["ann", "bob"])
+
+
+def listed(wire: Wire, **more: object) -> set[tuple[int, str, int, str, int, int]]:
+    found = wire.ask(ApiKey.DESCRIBE_ACLS, **everything(**more)).resources
+    return {
+        (one.resource_type, one.resource_name, one.pattern_type, acl.principal, acl.operation, acl.permission_type)
+        for one in found
+        for acl in one.acls
+    }
+
+
+def fetch(wire: Wire, topic: str) -> int:
+    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    topics = [{"topic": topic, "partitions": [part]}]
+    answer = wire.ask(ApiKey.FETCH, 12, max_wait=0, min_bytes=0, max_bytes=1 << 20, topics=topics)
+    code: int = answer.responses[0].partitions[0].error_code
+    return code
+
+
+def produce(wire: Wire, topic: str, acks: int = 1) -> int:
+    data = [{"index": 0, "records": bytes(encode_batch([NewRecord(b"v")]))}]
+    wire.send(ApiKey.PRODUCE, 9, acks=acks, timeout=1000, topic_data=[{"name": topic, "partition_data": data}])
+    code: int = wire.answer(ApiKey.PRODUCE, 9).responses[0].partition_responses[0].error_code
+    return code
+
+
+def test_acls_are_created_described_and_deleted(node: AclNode) -> None:
+    long = "ж" * 200
+    prefixed = acl("ann", READ, TOPIC, "or", kind=PatternType.PREFIXED)
+    wanted = [acl("ann", READ, TOPIC, "orders"), prefixed, acl("bob", ALL, GROUP, long, permission=Permission.DENY)]
+    with node, Wire(node.bootstrap) as wire:
+        add(wire, *wanted, wanted[0])
+        assert len(listed(wire)) == 3
+        assert listed(wire, resource_name_filter="orders") == {(2, "orders", 3, "User:ann", 3, 3)}
+        assert len(listed(wire, resource_name_filter="orders", pattern_type_filter=2)) == 2
+        assert listed(wire, principal_filter="User:bob") == {(3, long, 3, "User:bob", 2, 2)}
+        assert remove(wire, resource_name_filter="orders", pattern_type_filter=2) == 2
+        assert len(listed(wire)) == 1
+        assert remove(wire) == 1
+        assert remove(wire) == 0
+        assert not [name for name in node.node.view.configs if name.startswith(FOLDER)]
+
+
+def test_invalid_acls_are_refused_one_by_one(node: AclNode) -> None:
+    good = acl("ann", READ, TOPIC, "t")
+    bad = Acl(Pattern(CLUSTER, "x"), good.entry)
+    with node, Wire(node.bootstrap) as wire:
+        results = wire.ask(ApiKey.CREATE_ACLS, creations=[creation(one) for one in (bad, good)]).results
+        assert [one.error_code for one in results] == [ErrorCode.INVALID_REQUEST, 0]
+        assert results[0].error_message == "The only valid name for the CLUSTER resource is kafka-cluster"
+        assert len(listed(wire)) == 1
+    with node, Wire(node.bootstrap) as wire:  # Kafka ends the connection too
+        wire.send(ApiKey.CREATE_ACLS, creations=[{**creation(good), "operation": 99}])
+        assert wire.is_ended()
+
+
+def test_acls_are_there_after_a_restart(node: AclNode) -> None:
+    with node, Wire(node.bootstrap) as wire:
+        wire.create_topic("t")
+        add(wire, acl("ann", WRITE, TOPIC, "t"))
+    with node, node.of("ann") as ann, node.of("bob") as bob:
+        assert produce(ann, "t") == 0
+        assert produce(bob, "t") == DENIED
+        assert fetch(ann, "t") == DENIED
+
+
+def test_a_revoked_acl_counts_for_clients_that_are_connected(node: AclNode) -> None:
+    with node, Wire(node.bootstrap) as wire, node.of("ann") as ann:
+        wire.create_topic("t")
+        assert (produce(ann, "t"), fetch(ann, "t")) == (DENIED, DENIED)
+        add(wire, acl("ann", READ, TOPIC, "t"), acl("ann", WRITE, TOPIC, "t"))
+        assert (produce(ann, "t"), fetch(ann, "t")) == (0, 0)
+        add(wire, acl("ann", READ, TOPIC, "t", permission=Permission.DENY))
+        assert (produce(ann, "t"), fetch(ann, "t")) == (0, DENIED)
+        assert remove(wire) == 3
+        assert (produce(ann, "t"), fetch(ann, "t")) == (DENIED, DENIED)
+        assert node.node.directories.dirs[0].logs[TopicPartition("t", 0)].log_end_offset == 2
+
+
+def test_a_fetch_that_waits_gets_nothing_after_the_acl_is_gone(node: AclNode) -> None:
+    with node, Wire(node.bootstrap) as wire, node.of("ann") as ann:
+        wire.create_topic("t")
+        add(wire, acl("ann", READ, TOPIC, "t"))
+        part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        topics = [{"topic": "t", "partitions": [part]}]
+        ann.send(ApiKey.FETCH, 12, max_wait=60_000, min_bytes=1, max_bytes=1 << 20, topics=topics)
+        replica = node.node.topics.partition("t", 0)
+        assert replica is not None
+        wait_until(lambda: bool(replica.waiters), "the fetch that waits")
+        assert remove(wire) == 1
+        assert produce(wire, "t") == 0
+        (found,) = ann.answer(ApiKey.FETCH, 12).responses[0].partitions
+        assert (found.error_code, bytes(found.records or b"")) == (DENIED, b"")
+
+
+def test_acks_0_to_a_denied_topic_ends_the_connection(node: AclNode) -> None:
+    with node, Wire(node.bootstrap) as wire, node.of("ann") as ann:
+        wire.create_topic("t")
+        data = [{"index": 0, "records": bytes(encode_batch([NewRecord(b"v")]))}]
+        ann.send(ApiKey.PRODUCE, 9, acks=0, timeout=1000, topic_data=[{"name": "t", "partition_data": data}])
+        assert ann.is_ended()
+        assert node.node.directories.dirs[0].logs[TopicPartition("t", 0)].log_end_offset == 0
+
+
+def test_acls_reach_every_broker_of_a_cluster(tmp_path: Path) -> None:
+    store = {"cluster.store": f"sqlite:{tmp_path / 'store'}"}
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(AclNode(tmp_path / str(number), ["ann"], {**store, "node.id": str(number)}))
+            for number in (1, 2)
+        ]
+        first, second = (stack.enter_context(Wire(one.bootstrap)) for one in nodes)
+        other = stack.enter_context(nodes[1].of("ann"))
+        add(first, acl("ann", READ, TOPIC, "t"), acl("ann", READ, GROUP, "g"))
+        wait_until(lambda: len(listed(second)) == 2, "the ACLs on the other broker")
+        describes = {"topics": [{"name": "t"}], "allow_auto_topic_creation": False}
+        assert other.ask(ApiKey.METADATA, 12, **describes).topics[0].error_code != DENIED
+        # A broker removes ACLs that it has not seen yet.
+        add(second, acl("ann", WRITE, TOPIC, "t"))
+        assert remove(first, resource_type_filter=2) == 2
+        wait_until(lambda: len(listed(second)) == 1, "the end of the ACLs on the other broker")
+        assert other.ask(ApiKey.METADATA, 12, **describes).topics[0].error_code == DENIED
+
+
+def test_a_value_that_cannot_be_read_leaves_the_last_one_in_force(
+    node: AclNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    deny = acl("ann", READ, TOPIC, "t", permission=Permission.DENY)
+    with node, Wire(node.bootstrap) as wire, node.of("ann") as ann:
+        wire.create_topic("t")
+        add(wire, acl("ann", ALL, TOPIC, "*"), deny)
+        assert fetch(ann, "t") == DENIED
+        name = name_of(deny.pattern)
+
+        async def spoil() -> None:
+            found = await node.node.store.get(name)
+            assert found is not None
+            node.node.view.note(name, b"?", await node.node.store.cas(name, b"?", found.version))
+
+        with caplog.at_level(logging.ERROR, "seglog.security"):
+            node.on_loop(spoil)
+        assert fetch(ann, "t") == DENIED
+        assert f"the ACLs at {name} in the metadata store cannot be read" in caplog.text
+
+
+def test_denials_are_logged_at_a_bounded_rate(node: AclNode, caplog: pytest.LogCaptureFixture) -> None:
+    with node, Wire(node.bootstrap) as wire, node.of("ann") as ann:
+        wire.create_topic("t")
+        with caplog.at_level(logging.INFO, "seglog.authorizer"):
+            for _ in range(150):
+                assert fetch(ann, "t") == DENIED
+    lines = [one.getMessage() for one in caplog.records if one.name == "seglog.authorizer"]
+    assert lines[0] == (
+        "Principal = User:ann is Denied operation = READ from host = 127.0.0.1 on resource = TOPIC:LITERAL:'t' for "
+        "request = Fetch based on rule DefaultDeny"
+    )
+    assert len(lines) <= 150
+    assert lines[:100] == lines[:1] * 100
+    assert len([line for line in lines if line == lines[0]]) < 150
+
+
+def test_a_broker_whose_clients_authenticate_warns_without_an_authorizer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "seglog.broker"), AclNode(tmp_path, ["ann"], {"authorizer.class.name": ""}):
+        pass
+    assert "clients authenticate, but there is no authorizer" in caplog.text
