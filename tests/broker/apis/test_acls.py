@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seglog.broker.security.acl_store import FOLDER, name_of
-from seglog.broker.security.acls import Acl, Operation, Pattern, PatternType, Permission, ResourceType
+from seglog.broker.security.acls import Acl, AclFilter, Operation, Pattern, PatternType, Permission, ResourceType
 from seglog.core.error_codes import ErrorCode
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
@@ -68,6 +68,18 @@ def test_acls_are_created_described_and_deleted(node: AclNode) -> None:
         assert remove(wire) == 1
         assert remove(wire) == 0
         assert not [name for name in node.node.view.configs if name.startswith(FOLDER)]
+
+
+def test_an_acl_counts_when_its_creation_is_answered(node: AclNode) -> None:
+    with node, Wire(node.bootstrap) as wire:
+        stored = node.node._authorization
+        assert stored is not None
+        for number in range(30):
+            wanted = [acl("ann", READ, kind, f"n{number}") for kind in (TOPIC, GROUP)]
+            add(wire, *wanted)
+            assert set(stored.authorizer.matching(AclFilter(name=f"n{number}"))) == set(wanted)
+            assert remove(wire, resource_name_filter=f"n{number}") == 2
+            assert not list(stored.authorizer.matching(AclFilter()))
 
 
 def test_invalid_acls_are_refused_one_by_one(node: AclNode) -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("seglog.security")
 FOLDER: Final = "config/acls"
 _LONGEST: Final = 200
+_SECONDS: Final = 1.0
+"""How long an answer waits until a change counts on the broker that made it. Mostly it does at once."""
 _Update = Callable[[Sequence[Entry]], Collection[Entry]]
 
 
@@ -97,11 +99,15 @@ class StoredAcls:
         return removed
 
     async def _change(self, pattern: Pattern, update: _Update) -> None:
+        """Return when the change counts here: the view may have read the value before, and not told of it yet."""
         name, value, version = await change_acls(self._store, pattern, update)
+        view = self._view
         if value is None:
-            self._view.note_all([NamedValue(name, None)])
+            view.note_all([NamedValue(name, None)])
+            await view.until(lambda: name not in view.configs, _SECONDS)
         else:
-            self._view.note(name, value, version)
+            view.note(name, value, version)
+            await view.until(lambda: view.versions.get(name, MISSING) >= version, _SECONDS)
 
 
 def _union(more: Sequence[Entry], before: Sequence[Entry]) -> Collection[Entry]:
