@@ -35,7 +35,7 @@ def permissions() -> str:
     for operation, enough in SUFFICE.items():
         others = ", ".join(sorted(_words(one) for one in enough if one != operation))
         lines.append(f"- {_words(Operation(operation))} is allowed by {others}.")
-    lines += ["", "The operations that a broker reports for a resource:", ""]
+    lines += ["", "The operations of a resource, as `seglog acls add` takes them:", ""]
     lines += [f"- {_words(kind)}: {', '.join(map(_words, some))}." for kind, some in OPERATIONS.items()]
     return "\n".join(lines) + "\n"
 

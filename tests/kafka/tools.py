@@ -14,6 +14,7 @@ from tests.kafka.records import ConsumedRecord, Recipe, parse_consumed
 
 __all__ = [
     "Isolation",
+    "acls",
     "configs",
     "consume",
     "consume_text",
@@ -101,6 +102,11 @@ def topics(bootstrap: str, *args: str) -> str:
 def configs(bootstrap: str, *args: str) -> str:
     """kafka-configs."""
     return run_java("org.apache.kafka.tools.ConfigCommand", ["--bootstrap-server", bootstrap, *args])
+
+
+def acls(bootstrap: str, *args: str) -> str:
+    """kafka-acls."""
+    return run_java("org.apache.kafka.tools.AclCommand", ["--bootstrap-server", bootstrap, *args])
 
 
 def groups(bootstrap: str, *args: str) -> str:

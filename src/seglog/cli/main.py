@@ -103,6 +103,12 @@ USERS_COMMANDS: Final[Mapping[str, Command]] = {
     "list": Command("cluster.users", "List users.", "list_users"),
 }
 
+ACLS_COMMANDS: Final[Mapping[str, Command]] = {
+    "add": Command("wire.acls", "Allow or deny operations on resources.", "add_acls"),
+    "list": Command("wire.acls", "List who may do what.", "list_acls"),
+    "remove": Command("wire.acls", "Remove permissions and denials.", "remove_acls"),
+}
+
 RECORDS_COMMANDS: Final[Mapping[str, Command]] = {
     "delete": Command("wire.records", "Delete the records of partitions before an offset or a time."),
 }
@@ -148,6 +154,7 @@ GROUPS: Final[Mapping[str, CommandGroup]] = {
     "configs": CommandGroup("Configurations of topics and brokers.", CONFIGS_COMMANDS),
     "groups": CommandGroup("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
     "users": CommandGroup("Users that authenticate with SCRAM.", USERS_COMMANDS),
+    "acls": CommandGroup("Access control lists: who may do what.", ACLS_COMMANDS),
     "records": CommandGroup("Delete records of topics.", RECORDS_COMMANDS),
     "transactions": CommandGroup("Transactions: states, partitions, hanging ones.", TRANSACTIONS_COMMANDS),
     "leaders": CommandGroup("Elect leaders of partitions.", LEADERS_COMMANDS),

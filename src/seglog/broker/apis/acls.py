@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from seglog.broker.offload import in_turns
 from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
@@ -21,6 +20,7 @@ from seglog.broker.security.acls import (
     ResourceType,
     check_acl,
     check_filter,
+    of_number,
 )
 from seglog.broker.security.authorizer import Authorizer
 from seglog.core.error_codes import ErrorCode
@@ -28,7 +28,6 @@ from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
-E = TypeVar("E", bound=IntEnum)
 _MOST: Final = 10_000
 """ACLs that one request may change (``MAX_RECORDS_PER_USER_OP``)."""
 
@@ -85,23 +84,18 @@ class AclApis:
         return {"filter_results": results}
 
 
-def _member(kind: type[E], number: int) -> E:
-    """A number that is not known is ``UNKNOWN``."""
-    return kind(number) if number in set(kind) else kind(0)
-
-
 def _acl(asked: Message) -> Acl:
     return Acl(
         Pattern(
-            _member(ResourceType, asked.resource_type),
+            of_number(ResourceType, asked.resource_type),
             asked.resource_name,
-            _member(PatternType, asked.resource_pattern_type),
+            of_number(PatternType, asked.resource_pattern_type),
         ),
         Entry(
             asked.principal,
             asked.host,
-            _member(Operation, asked.operation),
-            _member(Permission, asked.permission_type),
+            of_number(Operation, asked.operation),
+            of_number(Permission, asked.permission_type),
         ),
     )
 
@@ -109,13 +103,13 @@ def _acl(asked: Message) -> Acl:
 def _known_filter(asked: Message, api: str) -> AclFilter:
     """`InvalidRequestError`, which ends the connection as in Kafka, if a part of it is not known."""
     found = AclFilter(
-        _member(ResourceType, asked.resource_type_filter),
+        of_number(ResourceType, asked.resource_type_filter),
         asked.resource_name_filter,
-        _member(PatternType, asked.pattern_type_filter),
+        of_number(PatternType, asked.pattern_type_filter),
         asked.principal_filter,
         asked.host_filter,
-        _member(Operation, asked.operation),
-        _member(Permission, asked.permission_type),
+        of_number(Operation, asked.operation),
+        of_number(Permission, asked.permission_type),
     )
     if not (found.resource and found.type and found.operation and found.permission):
         raise InvalidRequestError(f"{api} contains UNKNOWN elements")

@@ -9,11 +9,12 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from seglog.broker.requests import ApiError
 from seglog.core.error_codes import ErrorCode
 
+E = TypeVar("E", bound=IntEnum)
 ANYONE: Final = "User:*"
 WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
@@ -64,6 +65,11 @@ class Permission(IntEnum):
     ANY = 1
     DENY = 2
     ALLOW = 3
+
+
+def of_number(kind: type[E], number: int) -> E:
+    """A number that is not known is ``UNKNOWN``."""
+    return kind(number) if number in set(kind) else kind(0)
 
 
 class Pattern(NamedTuple):

@@ -61,8 +61,11 @@ OPERATIONS: Final[Mapping[ResourceType, Sequence[Operation]]] = {
         Operation.ALTER,
         Operation.DESCRIBE,
     ),
+    ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
-"""The operations that a resource can report as authorized (``AclEntry.supportedOperations``)."""
+"""The operations of a resource: those that it reports as authorized (``AclEntry.supportedOperations``)."""
 
 
 class Client(NamedTuple):

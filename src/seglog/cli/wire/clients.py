@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
@@ -20,6 +21,7 @@ from seglog.core.extras import require
 
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
+    from seglog.client.client_config import ClientConfig
     from seglog.client.consumer_groups import ConsumerGroup
     from seglog.client.security.security_config import SecurityConfig
 
@@ -283,6 +285,46 @@ class Brokers(NamedTuple):
 
     def cluster(self) -> Cluster:
         return Cluster(*self)
+
+    def own_config(self) -> ClientConfig:
+        """For requests that librdkafka lacks: the settings are Kafka's, or librdkafka's as far as they mean the same.
+        `InvalidConfigError`, `OptionError`."""
+        from seglog.client.client_config import READ, ClientConfig
+
+        given = {} if self.command_config is None else read_properties(self.command_config)
+        given |= key_values("--property", self.properties)
+        given["bootstrap.servers"] = ",".join(map(str, bootstrap_addresses(self.bootstrap)))
+        config = ClientConfig.from_mapping(as_kafkas(given), use=READ)
+        return replace(config, timeout=self.timeout, connect_timeout=self.timeout)
+
+
+_MODULES: Final = {"PLAIN": "plain.PlainLoginModule"}
+_SCRAM_MODULE: Final = "scram.ScramLoginModule"
+
+
+def as_kafkas(settings: Mapping[str, str]) -> dict[str, str]:
+    r"""Settings of TLS and SASL with Kafka's names in place of librdkafka's.
+
+    >>> as_kafkas({"sasl.mechanisms": "PLAIN", "sasl.username": "ann", "sasl.password": 'x"y'})["sasl.jaas.config"]
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="x\"y";'
+    """
+    found = dict(settings)
+    if (mechanism := found.pop("sasl.mechanisms", None)) is not None:
+        found["sasl.mechanism"] = mechanism
+    user, password = found.pop("sasl.username", None), found.pop("sasl.password", None)
+    if user is not None and password is not None:
+        module = _MODULES.get(found.get("sasl.mechanism", ""), _SCRAM_MODULE)
+        words = " ".join(f'{name}="{_escaped(text)}"' for name, text in (("username", user), ("password", password)))
+        found["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {words};"
+    if (authority := found.pop("ssl.ca.location", None)) is not None:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+    if found.get("ssl.endpoint.identification.algorithm") == "none":
+        found["ssl.endpoint.identification.algorithm"] = ""
+    return found
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 DEFAULT_BROKERS: Final = Brokers()
