@@ -36,6 +36,22 @@ asyncio.run(main())
 """
 
 
+def test_only_its_user_can_read_a_new_file(tmp_path: Path) -> None:
+    """It has salted passwords and ACLs. SQLite gives its other files the same permissions."""
+
+    async def main() -> None:
+        store = await SqliteStore.open(tmp_path / "store")
+        await store.create("x", b"")
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+        await store.close()
+
+    before = os.umask(0o022)
+    try:
+        asyncio.run(main())
+    finally:
+        os.umask(before)
+
+
 class TestSqliteStore(SharedStoreContract, WatchContract):
     def address(self, path: Path) -> str:
         return f"sqlite:{path / 'seglog.metadata'}"

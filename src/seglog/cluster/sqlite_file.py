@@ -11,7 +11,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from seglog.cluster.store import (
@@ -26,7 +26,7 @@ from seglog.cluster.store import (
     VersionChangedError,
     VersionedValue,
 )
-from seglog.core.fs import Fs, OsFs
+from seglog.core.fs import Fs, OsFs, write_private
 
 _FORMAT: Final = 2
 """In ``PRAGMA user_version``: a file of a later seglog is refused, one of an earlier is converted."""
@@ -119,6 +119,9 @@ class SqliteFile:
         self._connect()
 
     def _connect(self) -> None:
+        if self._path != ":memory:":
+            with suppress(OSError):  # it is there already, or SQLite says why it cannot be
+                write_private(self._path, b"")
         self._db = sqlite3.connect(self._path, timeout=_BUSY_STEP_SECONDS, isolation_level=None)
         try:
             if self._format() < _FORMAT:
