@@ -84,8 +84,8 @@ class Verdict(NamedTuple):
 
 _SUPER_USER: Final = Verdict("SuperUser", is_allowed=True)
 _DENIED: Final = Verdict("DefaultDeny", is_allowed=False)
-_Entries = Mapping[str, Sequence[Entry]]
-"""Of one pattern, by principal."""
+_Entries = tuple[Pattern, Mapping[str, Sequence[Entry]]]
+"""A pattern with its entries, by principal."""
 
 
 class Authorizer:
@@ -125,7 +125,7 @@ class Authorizer:
         by_principal: dict[str, list[Entry]] = {}
         for entry in entries:
             by_principal.setdefault(entry.principal, []).append(entry)
-        index[key] = by_principal
+        index[key] = pattern, by_principal
 
     def matching(self, wanted: AclFilter) -> Iterator[Acl]:
         for pattern, entries in self._patterns.items():
@@ -138,9 +138,10 @@ class Authorizer:
 
     def verdict(self, client: Client, operation: Operation, resource: ResourceType, name: str) -> Verdict:
         """Whether a client may do something with one resource."""
-        if client.principal in self.super_users:
+        principal, host = client
+        if principal in self.super_users:
             return _SUPER_USER
-        key = (*client, operation, resource, name)
+        key = (principal, host, operation, resource, name)
         found = self._known.get(key)
         return self._remember(key, self._decide(client, operation, resource, name)) if found is None else found
 
@@ -174,15 +175,15 @@ class Authorizer:
         has_acls = False
         for pattern, by_principal in self._applying(resource, name):
             has_acls = True
-            for who in (principal, ANYONE) if principal != ANYONE else (ANYONE,):
+            for who in (principal, ANYONE):
                 for entry in by_principal.get(who, ()):
                     _, wanted, its_operation, permission = entry
-                    is_denied = permission == Permission.DENY
-                    if its_operation not in (Operation.ALL, operation) and (
-                        is_denied or suffice is None or its_operation not in suffice
-                    ):
-                        continue
-                    if wanted != WILDCARD and not matches_host(wanted, host):
+                    is_denied = permission is Permission.DENY
+                    if (
+                        its_operation is not operation
+                        and its_operation is not Operation.ALL
+                        and (is_denied or suffice is None or its_operation not in suffice)
+                    ) or (wanted != WILDCARD and not matches_host(wanted, host)):
                         continue
                     if is_denied:
                         return Verdict(Acl(pattern, entry), is_allowed=False)
@@ -191,14 +192,14 @@ class Authorizer:
             return allowed
         return _DENIED if has_acls else self._default
 
-    def _applying(self, resource: ResourceType, name: str) -> Iterator[tuple[Pattern, _Entries]]:
-        for text in (name, WILDCARD) if name != WILDCARD else (name,):
-            if (found := self._exact.get((resource, text))) is not None:
-                yield Pattern(resource, text), found
-        size = len(name)
-        for length in self._lengths.get(resource, ()):
-            if length <= size and (found := self._prefixed.get((resource, name[:length]))) is not None:
-                yield Pattern(resource, name[:length], PatternType.PREFIXED), found
+    def _applying(self, resource: ResourceType, name: str) -> list[_Entries]:
+        """The patterns that a name matches; one of them may be there twice."""
+        exact, prefixed, size = self._exact, self._prefixed, len(name)
+        found = [exact.get((resource, name)), exact.get((resource, WILDCARD))]
+        found += [
+            prefixed.get((resource, name[:length])) for length in self._lengths.get(resource, ()) if length <= size
+        ]
+        return [one for one in found if one is not None]
 
     def _may_with_some(self, client: Client, operation: Operation, resource: ResourceType) -> bool:
         """Whether a pattern allows it and no pattern denies all that it allows. ``Authorizer.authorizeByResourceType``
