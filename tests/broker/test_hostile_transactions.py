@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from seglog.protocol.apis import ApiKey
+from seglog.records.record import NewRecord, encode_batch
 from tests.broker.broker_thread import Wire
 from tests.broker.served_broker import MEGABYTE, ServedBroker
 from tests.broker.transactional_producer import (
@@ -24,6 +25,7 @@ from tests.kit.waiting import wait_until
 
 INVALID_REQUEST: Final = 42
 INVALID_TIMEOUT: Final = 50
+INVALID_RECORD: Final = 87
 UNKNOWN_SERVER_ERROR: Final = -1
 LONG_ID: Final = "x" * 65_536
 MOST_MEMORY: Final = 200 * MEGABYTE
@@ -140,3 +142,18 @@ def test_a_pattern_that_would_take_for_ever_does_not(served: ServedBroker) -> No
             ApiKey.LIST_TRANSACTIONS, state_filters=[], producer_id_filters=[], transactional_id_pattern="(a+)+$"
         )
         assert answer.transaction_states == ()
+
+
+@pytest.mark.parametrize("transactional_id", [None, "x"])
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_a_transactional_batch_that_is_not_whole_is_refused(
+    served: ServedBroker, version: int, transactional_id: str | None
+) -> None:
+    batch = encode_batch([NewRecord(b"v")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    data = [{"index": 0, "records": bytes(batch[:-1])}]
+    topics = [{"name": "t", "partition_data": data}]
+    with Wire(served.bootstrap) as wire:
+        settings = {"acks": 1, "timeout": 1000, "transactional_id": transactional_id}
+        (found,) = wire.ask(ApiKey.PRODUCE, version, **settings, topic_data=topics).responses
+    assert [one.error_code for one in found.partition_responses] == [INVALID_RECORD]
+    served.check_quiet()

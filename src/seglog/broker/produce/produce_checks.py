@@ -87,11 +87,11 @@ def are_plain_batches(version: int, topics: Sequence[TopicData]) -> bool:
 
 
 def transactional_producer(records: memoryview | None) -> tuple[ProducerIdAndEpoch, int] | None:
-    """The producer of a batch that is part of a transaction, and the batch's first sequence."""
+    """The producer of a whole batch that is part of a transaction, and the batch's first sequence."""
     if records is None or len(records) < BATCH_OVERHEAD:
         return None
-    _, magic, attributes = _START.unpack_from(records)
-    if magic != 2 or not attributes & TRANSACTIONAL_BIT:
+    length, magic, attributes = _START.unpack_from(records)
+    if magic != 2 or not attributes & TRANSACTIONAL_BIT or length + LOG_OVERHEAD > len(records):
         return None
     producer_id, epoch, sequence = _PRODUCER.unpack_from(records)
     return ProducerIdAndEpoch(producer_id, epoch), sequence
