@@ -15,8 +15,10 @@ from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
 from tests.broker.broker_thread import Wire
+from tests.broker.python_clients import Producer
 from tests.broker.security.acl_node import AclNode, acl, add, everything, remove
 from tests.broker.security.permission_requests import creation
+from tests.kafka.acl_node import password_of
 from tests.kit.waiting import wait_until
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -161,6 +163,54 @@ def test_acls_reach_every_broker_of_a_cluster(tmp_path: Path) -> None:
         assert remove(first, resource_type_filter=2) == 2
         wait_until(lambda: len(listed(second)) == 1, "the end of the ACLs on the other broker")
         assert other.ask(ApiKey.METADATA, 12, **describes).topics[0].error_code == DENIED
+
+
+def test_brokers_need_no_acls_and_others_pose_as_none(tmp_path: Path) -> None:
+    """On the listener of the brokers everyone is anonymous: only the secret of the metadata store tells them apart."""
+    settings = {
+        "cluster.store": f"sqlite:{tmp_path / 'store'}",
+        "super.users": "User:admin",
+        "default.replication.factor": "2",
+        "min.insync.replicas": "2",
+        "transaction.state.log.num.partitions": "2",
+    }
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(AclNode(tmp_path / str(number), ["admin"], {**settings, "node.id": str(number)}))
+            for number in (1, 2)
+        ]
+        wait_until(lambda: all(len(one.node.view.brokers) == 2 for one in nodes), "brokers that know each other")
+        admin = stack.enter_context(nodes[0].of("admin"))
+        topic = {"name": "t", "num_partitions": 2, "replication_factor": 2, "assignments": [], "configs": []}
+        assert admin.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout=30_000).topics[0].error_code == 0
+        login = {
+            "bootstrap.servers": nodes[0].secured,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "admin",
+            "sasl.password": password_of("admin"),
+        }
+        producer = Producer({**login, "transactional.id": "x", "acks": "all"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for number in range(2):
+            producer.produce("t", b"v", partition=number)
+        producer.commit_transaction(60)  # by both brokers, with markers and verification between them
+
+        posing = stack.enter_context(Wire(nodes[0].bootstrap))
+        part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        ids = {one.name: one.topic_id for one in nodes[0].node.topics}
+        asked = {"topics": [{"topic_id": ids["t"], "partitions": [part]}], "max_wait": 0, "min_bytes": 0}
+        as_replica = posing.ask(ApiKey.FETCH, 17, replica_state={"replica_id": 2, "replica_epoch": 1}, **asked)
+        assert as_replica.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        marker = {"producer_id": 1, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0}
+        topics = [{"name": "t", "partition_indexes": [0]}]
+        markers = posing.ask(ApiKey.WRITE_TXN_MARKERS, markers=[{**marker, "topics": topics}]).markers
+        assert markers[0].topics[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        verified = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "verify_only": True}
+        added = posing.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 5, transactions=[{**verified, "topics": []}])
+        assert added.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert posing.ask(ApiKey.LIST_TRANSACTIONS).transaction_states == ()
 
 
 def test_a_value_that_cannot_be_read_leaves_the_last_one_in_force(
