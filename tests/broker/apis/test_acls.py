@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from seglog.broker.requests import RequestContext
 from seglog.broker.security.acl_store import FOLDER, name_of
 from seglog.broker.security.acls import Acl, AclFilter, Operation, Pattern, PatternType, Permission, ResourceType
+from seglog.broker.security.authorization import Authorization
+from seglog.broker.security.authorizer import Authorizer
 from seglog.core.error_codes import ErrorCode
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
@@ -211,6 +215,13 @@ def test_brokers_need_no_acls_and_others_pose_as_none(tmp_path: Path) -> None:
         added = posing.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 5, transactions=[{**verified, "topics": []}])
         assert added.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert posing.ask(ApiKey.LIST_TRANSACTIONS).transaction_states == ()
+        # A broker of an older release has no secret: without an authorizer, the listener would tell.
+        peers = nodes[0].node.peers
+        assert peers is not None
+        old = {number: replace(one, proof="") for number, one in nodes[0].node.view.brokers.items()}
+        context = RequestContext(int(ApiKey.FETCH), 17, "", "127.0.0.1", peers.listener)
+        assert not peers._replace(brokers=lambda: old).is_broker(context)
+        assert peers._replace(brokers=lambda: old, needs_proof=False).is_broker(context)
 
 
 def test_a_value_that_cannot_be_read_leaves_the_last_one_in_force(
@@ -234,20 +245,34 @@ def test_a_value_that_cannot_be_read_leaves_the_last_one_in_force(
         assert f"the ACLs at {name} in the metadata store cannot be read" in caplog.text
 
 
-def test_denials_are_logged_at_a_bounded_rate(node: AclNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_denial_is_logged_with_its_rule(node: AclNode, caplog: pytest.LogCaptureFixture) -> None:
     with node, Wire(node.bootstrap) as wire, node.of("ann") as ann:
         wire.create_topic("t")
+        add(wire, acl("ann", READ, TOPIC, "t", permission=Permission.DENY, host="127.0.0.0/8"))
         with caplog.at_level(logging.INFO, "seglog.authorizer"):
-            for _ in range(150):
-                assert fetch(ann, "t") == DENIED
-    lines = [one.getMessage() for one in caplog.records if one.name == "seglog.authorizer"]
-    assert lines[0] == (
-        "Principal = User:ann is Denied operation = READ from host = 127.0.0.1 on resource = TOPIC:LITERAL:'t' for "
-        "request = Fetch based on rule DefaultDeny"
-    )
-    assert len(lines) <= 150
-    assert lines[:100] == lines[:1] * 100
-    assert len([line for line in lines if line == lines[0]]) < 150
+            assert fetch(ann, "t") == DENIED
+            assert produce(ann, "t") == DENIED
+    what = "from host = 127.0.0.1 on resource = TOPIC:LITERAL:'t' for request ="
+    assert [one.getMessage() for one in caplog.records if one.name == "seglog.authorizer"] == [
+        f"Principal = User:ann is Denied operation = READ {what} Fetch based on rule DENY READ to User:ann from "
+        "127.0.0.0/8 on TOPIC:LITERAL:t",
+        f"Principal = User:ann is Denied operation = WRITE {what} Produce based on rule DefaultDeny",
+    ]
+
+
+def test_denials_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    authorization = Authorization(Authorizer(), lambda _: False, lambda: now)
+    context = RequestContext(int(ApiKey.FETCH), 12, "", "10.0.0.1", "SASL", "", "User:ann")
+    with caplog.at_level(logging.INFO, "seglog.authorizer"):
+        for _ in range(150):
+            assert not authorization.may(context, READ, TOPIC, "t")
+        assert not authorization.may(context, READ, TOPIC, "t", logs=False)
+        assert len(caplog.records) == 100
+        now = 10.0
+        assert not authorization.may(context, READ, TOPIC, "t")
+    assert caplog.records[100].getMessage() == "50 more denials were not logged in 10 s"
+    assert len(caplog.records) == 102
 
 
 def test_a_broker_whose_clients_authenticate_warns_without_an_authorizer(
