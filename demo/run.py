@@ -335,6 +335,7 @@ def farewell(show: Show, log_dir: Path, picture: Path, took: float) -> None:
         show.line(f"  . {shlex.quote(relpath(sys.prefix))}/bin/activate", "cyan")
     count = f"get_spark().read.format('seglog').load('{path}').groupBy('partition').count().show()"
     for command in (
+        f"seglog console {path}",
         f"seglog dump {path}/{TOPIC}-0/00000000000000000000.log | head",
         f"seglog dump --records --json {path}/{TOPIC}-0 | head -3",
         f"seglog find {path}/{TOPIC}-2 --timestamp 2013-07-04T12:00:00Z --explain",

@@ -37,7 +37,7 @@ def _complete(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("seglog con", ["consume", "configs"]),
+        ("seglog con", ["console", "consume", "configs"]),
         ("seglog topics de", ["describe", "delete"]),
         ("seglog topics nothing ", []),
         ("seglog nothing ", []),

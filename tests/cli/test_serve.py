@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka import Producer
@@ -57,6 +59,19 @@ def test_a_signal_stops_the_broker_with_all_acknowledged_records(number: signal.
         log = directory.log("t")
         assert log.log_end_offset == log.recovery_point == 1000
     assert not verify([str(data)]).findings
+
+
+def test_a_console_is_served_beside_the_broker_and_ends_with_it(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--console") as (process, _):
+        address = urlsplit(json.loads(process.stdout.readline())["url"])
+        page = http.client.HTTPConnection(address.netloc, timeout=60)
+        page.request("GET", f"{address.path}?{address.query}")
+        assert page.getresponse().status == 303
+        page.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        with pytest.raises(ConnectionRefusedError):
+            page.request("GET", "/")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -27,7 +27,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 class Command(NamedTuple):
-    """The module of a command, below `seglog.cli`, and its line in `seglog --help`."""
+    """The module of a command, below `seglog.cli` or by its whole name, and its line in `seglog --help`."""
 
     module: str
     help: str
@@ -52,6 +52,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "repair": Command("offline.repair", "Repair a damaged partition or log directory."),
     "sql": Command("sql", "Query topics, directories and tables in SQL (needs seglog[sql])."),
     "serve": Command("serve", "Serve Kafka's protocol from a log directory."),
+    "console": Command("seglog.console.command", "Show a log and a cluster in the browser."),
     "produce": Command("wire.produce", "Send lines of stdin or of files to a topic."),
     "consume": Command("wire.consume", "Print the records of topics, as lines or JSON."),
     "offsets": Command("wire.offsets", "Show the first and last offsets of partitions, or offsets by time."),
@@ -227,7 +228,7 @@ def _add(app: typer.Typer, commands: Mapping[str, Command], wanted: str | None) 
 
 
 def _load(command: Command, name: str) -> Callable[..., int]:
-    module = importlib.import_module(f"seglog.cli.{command.module}")
+    module = importlib.import_module(command.module if "seglog." in command.module else f"seglog.cli.{command.module}")
     function: Callable[..., int] = getattr(module, command.function or name)
 
     @wraps(function)

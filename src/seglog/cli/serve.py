@@ -7,8 +7,10 @@ import contextlib
 import gc
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
@@ -182,6 +184,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Show the log in the browser too, from a process of its own.")
+    ] = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> int:
     """Serve Kafka's protocol from a log directory."""
@@ -209,11 +214,35 @@ def serve(
             mapping["log.dirs"] = os.path.join(demo.folder, "log")
         mapping |= demo.keys(mapping, keys.listen or [])
 
+    consoles: list[subprocess.Popen[bytes]] = []
+
     def say_ready(node: Node, seconds: float) -> None:
         told = None if demo is None else demo.write_clients(node.bootstrap)
         _say_ready(node, seconds, None if controlled is None else controlled.address, told, as_json=json)
+        if console:
+            consoles.append(_start_console(node, as_json=json))
 
-    return serve_keys(mapping, say_ready, until_eof=until_eof, controlled=controlled)
+    try:
+        return serve_keys(mapping, say_ready, until_eof=until_eof, controlled=controlled)
+    finally:
+        for one in consoles:
+            one.communicate()  # closes its stdin, at which it ends
+
+
+def _start_console(node: Node, *, as_json: bool) -> subprocess.Popen[bytes]:
+    """`seglog console` of the broker's directories; and of the broker, if its first listener is plaintext and the
+    client library is installed. It ends with this process, for any reason; Ctrl-C reaches it only through this one."""
+    is_plain = node.config.protocol(node.addresses[0].name) == "PLAINTEXT"
+    bootstrap = ["-b", node.bootstrap] if is_plain and find_spec("confluent_kafka") is not None else []
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "seglog", "console", *node.paths, *bootstrap, "--until-eof"),
+            *(("--json",) if as_json else ()),
+        ],
+        stdin=subprocess.PIPE,
+        process_group=0,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
 
 
 def serve_keys(
@@ -247,7 +276,7 @@ def serve_keys(
 
     async def run() -> BaseException | None:
         node = Node(broker_config, cluster_id=cluster_id)
-        with _ended_by(node.over.set, until_eof=until_eof):
+        with ended_by(node.over.set, until_eof=until_eof):
             try:
                 async with node:
                     ready(node)
@@ -261,7 +290,7 @@ def serve_keys(
         return Node(BrokerConfig.from_mapping({**mapping, **keys}), cluster_id=cluster_id, ground=ground)
 
     async def run_controlled(broker: ControlledBroker) -> BaseException | None:
-        with _ended_by(broker.end, until_eof=until_eof):
+        with ended_by(broker.end, until_eof=until_eof):
             return await broker.serve(make, ready)
 
     failure = _run(run()) if controlled is None else controlled.run(run_controlled(controlled))
@@ -269,7 +298,7 @@ def serve_keys(
 
 
 @contextlib.contextmanager
-def _ended_by(end: Callable[[], None], *, until_eof: bool) -> Iterator[None]:
+def ended_by(end: Callable[[], None], *, until_eof: bool) -> Iterator[None]:
     """Call ``end`` at a signal, and at the end of stdin if that is asked for."""
     loop = asyncio.get_running_loop()
     if until_eof:

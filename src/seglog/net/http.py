@@ -1,12 +1,12 @@
-"""Just enough HTTP/1.1 for scrapes of metrics, health checks, and the control of brokers for tests: one request per
-connection, small limits. Pages answer GET and HEAD, and change nothing. An `HttpHandler` gets all methods, and
-bodies."""
+"""Just enough HTTP/1.1 for scrapes of metrics, health checks, the console, and the control of brokers for tests: one
+request per connection, small limits. Pages answer GET and HEAD, and change nothing. An `HttpHandler` gets all methods,
+and bodies."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, cast
@@ -27,6 +27,8 @@ class Page(NamedTuple):
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = HTTPStatus.OK
+    headers: Sequence[tuple[str, str]] = ()
+    """More headers. Their values are ours, never a client's."""
 
 
 Pages = Mapping[str, Callable[[], Page | Awaitable[Page]]]
@@ -34,12 +36,13 @@ Pages = Mapping[str, Callable[[], Page | Awaitable[Page]]]
 
 
 class HttpRequest(NamedTuple):
-    """``headers`` have names in lower case. ``path`` has no query."""
+    """``headers`` have names in lower case. ``path`` has no query; ``query`` is the text after its question mark."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes
+    query: str = ""
 
 
 HttpHandler = Callable[[HttpRequest], Page | Awaitable[Page]]
@@ -175,7 +178,7 @@ class _Connection(asyncio.Protocol):
     def _answer(self, page: Page, *, with_body: bool = True) -> None:
         assert self._transport is not None
         status = HTTPStatus(page.status)
-        more = _MORE_HEADERS.get(status, "")
+        more = _MORE_HEADERS.get(status, "") + "".join(f"{name}: {value}\r\n" for name, value in page.headers)
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {page.content_type}\r\n{more}"
             f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n"
@@ -209,8 +212,9 @@ def _parsed(data: bytes, end: int, max_body: int) -> HttpRequest | None:
         if not colon or name != name.strip() or (name in headers and name in _ONLY_ONCE):
             raise _BadRequestError(HTTPStatus.BAD_REQUEST)
         headers[name] = value.strip()
+    path, _, query = words[1].partition("?")
     if not max_body:
-        return HttpRequest(words[0], words[1].partition("?")[0], headers, b"")
+        return HttpRequest(words[0], path, headers, b"", query)
     size = headers.get("content-length", "0")
     if "transfer-encoding" in headers:
         raise _BadRequestError(HTTPStatus.LENGTH_REQUIRED)
@@ -221,7 +225,7 @@ def _parsed(data: bytes, end: int, max_body: int) -> HttpRequest | None:
     body = data[end + 4 :]
     if len(body) < int(size):
         return None
-    return HttpRequest(words[0], words[1].partition("?")[0], headers, body[: int(size)])
+    return HttpRequest(words[0], path, headers, body[: int(size)], query)
 
 
 def _of_pages(pages: Pages) -> HttpHandler:

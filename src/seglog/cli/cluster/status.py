@@ -43,11 +43,11 @@ def status(
     """Show the state of a cluster and advice for each problem. The exit code is 0 if it is healthy, else 1."""
     cluster = where.requests()
     while True:
-        seen = cluster.once(_of_brokers) if store is None else _of_store(store, where)
+        seen = cluster.once(look_at_brokers) if store is None else _of_store(store, where)
         findings = judge(seen)
         with Out() as out:
             if json:
-                out.json(_document(seen, findings))
+                out.json(status_document(seen, findings))
             else:
                 if watch and is_terminal():
                     out.write(_CLEAR)
@@ -57,7 +57,7 @@ def status(
         pause(_WATCH_SECONDS)
 
 
-def _of_brokers(admin: ClusterAdmin) -> ClusterStatus:
+def look_at_brokers(admin: ClusterAdmin) -> ClusterStatus:
     """The state by the brokers; if something is wrong, also by their metadata store, if it is readable here."""
     from seglog.cli.cluster import store_view
 
@@ -82,7 +82,7 @@ def _of_store(address: str, where: ClusterOptions) -> ClusterStatus:
     return seen
 
 
-def _document(seen: ClusterStatus, findings: Sequence[HealthFinding]) -> dict[str, Any]:
+def status_document(seen: ClusterStatus, findings: Sequence[HealthFinding]) -> dict[str, Any]:
     return {
         "cluster": seen.cluster_id,
         "healthy": not findings,

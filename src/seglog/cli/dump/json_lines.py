@@ -88,7 +88,7 @@ def _entries(fs: Fs, path: str, max_bytes: int) -> Iterator[_Fields]:
     name = os.path.basename(path)
     if name.endswith((LOG, ".checkpoint")):
         for chunk in _chunks(fs, path, max_bytes):
-            yield from _batches(chunk)
+            yield from batch_documents(chunk)
         return
     data = read_file(fs, path)
     if name.endswith(SNAPSHOT):
@@ -115,7 +115,8 @@ def _entries(fs: Fs, path: str, max_bytes: int) -> Iterator[_Fields]:
         warn(f"Ignoring unknown file {path}")
 
 
-def _batches(chunk: Chunk) -> Iterator[_Fields]:
+def batch_documents(chunk: Chunk) -> Iterator[_Fields]:
+    """An object for each batch or message of a chunk."""
     data = chunk.data
     for entry in chunk.entries:
         magic, position = entry.magic, chunk.position + entry.position

@@ -46,7 +46,7 @@ def find(
             )
     with Out() as out:
         if json:
-            out.json(_document(lookup))
+            out.json(lookup_document(lookup))
         else:
             for number, step in enumerate(lookup.steps if explain else [], start=1):
                 out.line(_step_text(number, step))
@@ -82,11 +82,15 @@ def _shown(data: bytes | None) -> str:
     return line if len(text) <= _SHOWN_CHARACTERS else f"{line}... ({len(data)} bytes)"
 
 
-def _document(lookup: Lookup) -> dict[str, object]:
+def lookup_document(lookup: Lookup) -> dict[str, object]:
+    """The steps and the record, as `seglog find --json` prints them and the console draws them."""
     found = lookup.found
     document: dict[str, object] = {
         "found": found is not None,
-        "steps": [{"step": step.what, "why": step.why, **step.facts} for step in lookup.steps],
+        "steps": [
+            {"step": step.what, "why": step.why, **step.facts, **({"visits": step.visits} if step.visits else {})}
+            for step in lookup.steps
+        ],
     }
     if found is not None:
         record, batch = found.record, found.batch

@@ -385,7 +385,7 @@ class _Consumption:
             values = [null if (value := message.value()) is None else value for message in messages]
             self._out.raw(b"\n".join([*values, b""]))
             return
-        received = [_received(message) for message in messages]
+        received = [received(message) for message in messages]
         for record in received if self._typed is None else self._typed.decode(received):
             try:
                 self._write(self._out, record)
@@ -422,7 +422,8 @@ class _Consumption:
             self._consumer.close()
 
 
-def _received(message: Any) -> ConsumedRecord:
+def received(message: Any) -> ConsumedRecord:
+    """A message of the library."""
     kind, timestamp = message.timestamp()
     return ConsumedRecord(
         message.topic(),

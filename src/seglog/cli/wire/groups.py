@@ -222,8 +222,11 @@ def group_offsets(
     return {(one.topic, one.partition): one.offset for one in answer.topic_partitions}
 
 
-def positions(cluster: Cluster, group: Any, committed: Mapping[Place, int]) -> list[GroupPosition]:
-    """The partitions that have a committed offset or a member."""
+def positions(
+    cluster: Cluster, group: Any, committed: Mapping[Place, int], *, read_committed: bool = False
+) -> list[GroupPosition]:
+    """The partitions that have a committed offset or a member. ``read_committed``: the ends are the last stable
+    offsets, so that the lag is of records that such a consumer can read now."""
     members = {
         (one.topic, one.partition): member
         for member in (group.members if group is not None else ())
@@ -232,7 +235,7 @@ def positions(cluster: Cluster, group: Any, committed: Mapping[Place, int]) -> l
     known = cluster.topics()
     wanted = sorted({*committed, *members})
     there = [one for one in wanted if one[1] in known.get(one[0], ())]
-    ends = cluster.ends(there)
+    ends = {at: one.offset for at, one in cluster.offsets(there, "latest", read_committed=read_committed).items()}
     return [GroupPosition(*one, committed.get(one), ends.get(one), members.get(one)) for one in wanted]
 
 
@@ -257,20 +260,7 @@ def _print_offsets(
 ) -> None:
     name, state = group.group_id, _state(group, epochs)
     if json:
-        rows = [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "offset": one.offset,
-                "end": one.end,
-                "lag": one.lag,
-                "member": one.member and one.member.member_id,
-                "host": one.member and one.member.host,
-                "client": one.member and one.member.client_id,
-            }
-            for one in found
-        ]
-        out.json({"group": name, "state": state, **_epochs_json(epochs), "partitions": rows})
+        out.json(group_document(group, epochs, found))
         return
     lags = [one.lag for one in found if one.lag is not None]
     lag = f"{sum(lags):,}" if lags else "-"
@@ -286,6 +276,24 @@ def _print_offsets(
         for one in found
     ]
     show_table(out, columns, cells, right=("partition", "offset", "end", "lag"))
+
+
+def group_document(group: Any, epochs: ConsumerGroup | None, found: Sequence[GroupPosition]) -> dict[str, object]:
+    """A group with offsets and lag."""
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "offset": one.offset,
+            "end": one.end,
+            "lag": one.lag,
+            "member": one.member and one.member.member_id,
+            "host": one.member and one.member.host,
+            "client": one.member and one.member.client_id,
+        }
+        for one in found
+    ]
+    return {"group": group.group_id, "state": _state(group, epochs), **_epochs_json(epochs), "partitions": rows}
 
 
 def _print_members(out: Out, group: Any, epochs: ConsumerGroup | None, *, json: bool) -> None:

@@ -108,10 +108,10 @@ def reset_offsets(
         return fail("reset-offsets needs --topic or --all-topics")
     cluster = brokers.cluster()
     wanted = names.found(cluster, "reset-offsets")
-    plans = [_plan(cluster, group, mode, topics or (), several=len(wanted) > 1) for group in wanted]
+    plans = [plan_reset(cluster, group, mode, topics or (), several=len(wanted) > 1) for group in wanted]
     if execute:
         for plan in plans:
-            _commit(cluster, plan)
+            commit_reset(cluster, plan)
     with Out() as out:
         for plan in plans:
             _print(out, plan, done=execute, json=json, export=export, several=len(plans) > 1)
@@ -148,7 +148,8 @@ def parse_duration(text: str) -> int:
     return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
-def _plan(cluster: Cluster, group: str, mode: ResetMode, topics: Sequence[str], *, several: bool) -> ResetPlan:
+def plan_reset(cluster: Cluster, group: str, mode: ResetMode, topics: Sequence[str], *, several: bool) -> ResetPlan:
+    """The new offsets of a group. `RequestFailedError` if it has members."""
     state = state_of(describe(cluster, group))
     if state not in _INACTIVE:
         raise RequestFailedError(f"group {group} is {state}: offsets can be reset only while it has no members")
@@ -217,12 +218,22 @@ def _read_csv(path: str, group: str, *, several: bool) -> dict[Place, int]:
     return found
 
 
-def _commit(cluster: Cluster, plan: ResetPlan) -> None:
+def commit_reset(cluster: Cluster, plan: ResetPlan) -> None:
+    """Commit the new offsets of a plan."""
     if not plan.offsets:
         return
     make = cluster.kafka.TopicPartition
     partitions = [make(topic, number, offset) for (topic, number), offset in plan.offsets.items()]
     group_offsets(cluster, "alter_consumer_group_offsets", plan.group, partitions)
+
+
+def reset_document(plan: ResetPlan, *, done: bool) -> dict[str, object]:
+    """``done``: whether the offsets were committed."""
+    rows = [
+        {"topic": at[0], "partition": at[1], "offset": plan.committed.get(at), "newOffset": offset}
+        for at, offset in plan.offsets.items()
+    ]
+    return {"group": plan.group, "done": done, "partitions": rows}
 
 
 def _print(out: Out, plan: ResetPlan, *, done: bool, json: bool, export: bool, several: bool) -> None:
@@ -231,11 +242,7 @@ def _print(out: Out, plan: ResetPlan, *, done: bool, json: bool, export: bool, s
             out.line(f"{f'{plan.group},' if several else ''}{topic},{number},{offset}")
         return
     if json:
-        rows = [
-            {"topic": at[0], "partition": at[1], "offset": plan.committed.get(at), "newOffset": offset}
-            for at, offset in plan.offsets.items()
-        ]
-        out.json({"group": plan.group, "done": done, "partitions": rows})
+        out.json(reset_document(plan, done=done))
         return
     cells = [(plan.group, *at, plan.committed.get(at, "-"), offset) for at, offset in plan.offsets.items()]
     columns = ("group", "topic", "partition", "offset", "new offset")

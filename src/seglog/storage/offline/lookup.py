@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os.path
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from seglog.core.errors import CorruptError, OffsetOutOfRangeError
@@ -23,14 +23,20 @@ from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entr
 from seglog.storage.offline.batch_reading import BatchFacts, iter_headers
 
 Fact = int | str | None
+_MOST_VISITS = 1000
 
 
 class LookupStep(NamedTuple):
-    """One decision. ``what``: segment, timeindex, index, scan, batch or record; ``why``: the reason."""
+    """One decision. ``what``: segment, timeindex, index, scan, batch or record; ``why``: the reason.
+
+    ``visits``: the slots of an index that the binary search read, in this order, or the positions of the first
+    thousand batches that a scan read.
+    """
 
     what: str
     why: str
     facts: Mapping[str, Fact]
+    visits: Sequence[int] = ()
 
 
 class RecordLocation(NamedTuple):
@@ -60,26 +66,29 @@ class _Search:
         self._is_record = is_record
         self.steps: list[LookupStep] = []
 
-    def note(self, what: str, why: str, **facts: Fact) -> None:
-        self.steps.append(LookupStep(what, why, facts))
+    def note(self, what: str, why: str, visits: Sequence[int] = (), /, **facts: Fact) -> None:
+        self.steps.append(LookupStep(what, why, facts, visits))
 
     def in_segment(self, segment: SegmentPaths, near: int, log_start: int) -> RecordLocation | None:
         """Search a segment from the index entry for offset ``near``."""
         near = max(near, log_start)
         start = self._position(segment, near)
         scanned = end = 0
+        visits: list[int] = []
         for batch in iter_headers(self._fs.open(segment.log, write=False), start):
             scanned += 1
             end = batch.end
+            if scanned <= _MOST_VISITS:
+                visits.append(batch.position)
             if batch.last_offset < log_start or not self._is_batch(batch):
                 continue
             why = f"the first batch with {self._goal}"
-            self.note("scan", why, batches=scanned, bytes=end - start, position=batch.position)
+            self.note("scan", why, visits[:], batches=scanned, bytes=end - start, position=batch.position)
             found = self._in_batch(segment, batch, log_start)
             if found is not None:
                 return found
         walked = max(end - start, 0)
-        self.note("scan", f"no more batches with {self._goal}", batches=scanned, bytes=walked, position=None)
+        self.note("scan", f"no more batches with {self._goal}", visits, batches=scanned, bytes=walked, position=None)
         return None
 
     def _position(self, segment: SegmentPaths, offset: int) -> int:
@@ -87,18 +96,24 @@ class _Search:
         data = self._fs.read(segment.offset_index) if self._fs.exists(segment.offset_index) else b""
         count = count_offset_entries(data)
         target = offset - segment.base_offset
-        slot = last_true(count, lambda slot: OFFSET_ENTRY.unpack_from(data, slot * OFFSET_ENTRY.size)[0] <= target)
+        visits: list[int] = []
+
+        def is_at_or_below(slot: int) -> bool:
+            visits.append(slot)
+            return bool(OFFSET_ENTRY.unpack_from(data, slot * OFFSET_ENTRY.size)[0] <= target)
+
+        slot = last_true(count, is_at_or_below)
         following = None
         if slot + 1 < count:
             following = segment.base_offset + OFFSET_ENTRY.unpack_from(data, (slot + 1) * OFFSET_ENTRY.size)[0]
         if slot < 0:
             why = f"no entry at or below offset {offset}: read from the segment's start"
-            self.note("index", why, slot=None, entries=count, offset=None, position=0, nextOffset=following)
+            self.note("index", why, visits, slot=None, entries=count, offset=None, position=0, nextOffset=following)
             return 0
         relative, position = OFFSET_ENTRY.unpack_from(data, slot * OFFSET_ENTRY.size)
         found = segment.base_offset + relative
         why = f"the last entry at or below offset {offset}"
-        self.note("index", why, slot=slot, entries=count, offset=found, position=position, nextOffset=following)
+        self.note("index", why, visits, slot=slot, entries=count, offset=found, position=position, nextOffset=following)
         return int(position)
 
     def _in_batch(self, segment: SegmentPaths, batch: BatchFacts, log_start: int) -> RecordLocation | None:
@@ -164,7 +179,7 @@ def find_timestamp(fs: Fs, partition: str, timestamp: int) -> Lookup:
     log_start = _log_start(fs, partition, [segment.base_offset for segment in segments])
     for segment in segments:
         data = fs.read(segment.timeindex) if fs.exists(segment.timeindex) else b""
-        largest = _largest_timestamp(fs, segment, data)
+        largest = largest_timestamp(fs, segment)
         chosen = largest >= timestamp
         why = f"its largest timestamp is {'not ' if chosen else ''}earlier than {timestamp}"
         name = os.path.basename(segment.log)
@@ -189,7 +204,13 @@ def _log_start(fs: Fs, partition: str, bases: list[int]) -> int:
 def _time_entry(search: _Search, segment: SegmentPaths, data: bytes, timestamp: int) -> int:
     """The offset to search the timestamp from, by the time index."""
     count = count_time_entries(data)
-    slot = last_true(count, lambda slot: TIME_ENTRY.unpack_from(data, slot * TIME_ENTRY.size)[0] <= timestamp)
+    visits: list[int] = []
+
+    def is_at_or_before(slot: int) -> bool:
+        visits.append(slot)
+        return bool(TIME_ENTRY.unpack_from(data, slot * TIME_ENTRY.size)[0] <= timestamp)
+
+    slot = last_true(count, is_at_or_before)
     following = TIME_ENTRY.unpack_from(data, (slot + 1) * TIME_ENTRY.size)[0] if slot + 1 < count else None
     if slot < 0:
         why = f"no entry at or before {timestamp}: look from the segment's first offset"
@@ -198,12 +219,13 @@ def _time_entry(search: _Search, segment: SegmentPaths, data: bytes, timestamp: 
         found, relative = TIME_ENTRY.unpack_from(data, slot * TIME_ENTRY.size)
         why = f"the last entry at or before {timestamp}"
         facts = {"slot": slot, "timestamp": found, "offset": segment.base_offset + relative}
-    search.note("timeindex", why, entries=count, nextTimestamp=following, **facts)
+    search.note("timeindex", why, visits, entries=count, nextTimestamp=following, **facts)
     return int(str(facts["offset"]))
 
 
-def _largest_timestamp(fs: Fs, segment: SegmentPaths, data: bytes) -> int:
+def largest_timestamp(fs: Fs, segment: SegmentPaths) -> int:
     """The largest timestamp of a segment: of the time index, or of a batch behind the last index entry."""
+    data = fs.read(segment.timeindex) if fs.exists(segment.timeindex) else b""
     count = count_time_entries(data)
     largest = TIME_ENTRY.unpack_from(data, (count - 1) * TIME_ENTRY.size)[0] if count else NO_TIMESTAMP
     index = fs.read(segment.offset_index) if fs.exists(segment.offset_index) else b""
