@@ -52,6 +52,11 @@ def _past(opened: LogDir, _data: Path) -> None:
     _fill(opened.log("flights"), _OLD_MS, _OLD_MS, _OLD_MS)
 
 
+def _deleted(opened: LogDir, _data: Path) -> None:
+    _fill(opened.log("flights"), _OLD_MS)
+    opened.delete_topic("flights")
+
+
 def _large_key(opened: LogDir, _data: Path) -> None:
     _fill(opened.log("flights"), *[_OLD_MS] * 20, key=b"N14228")
 
@@ -90,6 +95,7 @@ def _foreign(opened: LogDir, data: Path) -> None:
 _SYMPTOMS: Final[dict[str, tuple[Callable[[LogDir, Path], None], tuple[str, ...]]]] = {
     "Retention is not deleting old messages": (_future, ("in the future", "deletion begins at the oldest segment")),
     "Messages disappear before retention.ms": (_past, ("with event times that were too old already",)),
+    "Recover a deleted topic": (_deleted, ("topic flights with id ", "1 topic came back", "flights-0 ")),
     "Disk full: which topic, which key": (_large_key, ("N14228", "compaction would drop 95.0%", "all in zstd: ")),
     "Disk still full after deleting a topic or records": (
         _deleted_records,

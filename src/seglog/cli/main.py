@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "du": Command("offline.du", "Show where space goes, by topic, age, codec, producer and key."),
     "verify": Command("offline.verify", "Check every byte of log directories, partitions and files."),
     "repair": Command("offline.repair", "Repair a damaged partition or log directory."),
+    "undelete": Command("offline.undelete", "Bring deleted topics and strays back before they are gone."),
     "sql": Command("sql", "Query topics, directories and tables in SQL (needs seglog[sql])."),
     "serve": Command("serve", "Serve Kafka's protocol from a log directory."),
     "console": Command("seglog.console.command", "Show a log and a cluster in the browser."),

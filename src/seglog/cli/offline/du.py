@@ -226,7 +226,7 @@ def _show_rest(out: Out, report: SpaceReport, top: int) -> None:
         f"{f', {format_size(total.trailing)} after the last batches' if total.trailing else ''}"
     )
     for path, size in sorted(report.aside.items()):
-        out.line(f"set aside: {format_size(size)} in {path}")
+        out.line(f"set aside: {format_size(size)} in {path}; `seglog undelete` brings it back")
     if report.keys is not None:
         _show_keys(out, report.keys, top)
     for one in report.codecs:
