@@ -69,6 +69,9 @@ def test_every_library_takes_it_as_it_is(scan: seglog.Scan) -> None:
     assert pa.RecordBatchReader.from_stream(scan).read_all().equals(scan.read_all())
     assert scan.count_rows() == 34
     assert scan.head(3).column("offset").to_pylist() == [0, 1, 2]
+    fragment: Any = next(iter(dataset.get_fragments()))  # as DataFusion reads it
+    assert fragment.scanner(dataset.schema, columns=["offset"]).to_table().num_rows == 34
+    assert dataset.scanner(["offset"]).to_table().column_names == ["offset"]
     assert scan.take([33]).column("partition").to_pylist() == [1]
     assert scan.to_table(columns=["offset"], filter=pc.field("partition") == 1).num_rows == 4
     assert scan.to_table(columns={"next": pc.field("offset") + 1}).column("next").to_pylist()[:2] == [1, 2]

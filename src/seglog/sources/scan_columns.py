@@ -14,8 +14,7 @@ from seglog.core.fs import Fs
 from seglog.records.columns import COLUMNS, FIELDS, schema_of
 from seglog.sources.ordered_reading import ReadPart
 from seglog.values.batch_decoder import BatchDecoder, bytes_column
-from seglog.values.dead_letters import DeadLetters
-from seglog.values.reader_schema import ReadFormats, make_format, resolve_formats
+from seglog.values.reader_schema import ReadFormats, choose_formats, make_format
 from seglog.values.value_options import ValueOptions
 
 
@@ -32,12 +31,12 @@ class ScanColumns:
         permissive: bool,
         dead_letters: str | None = None,
     ) -> None:
-        """Raises what `resolve_formats` raises, and `InvalidConfigError` for a column that does not exist. ``topics``
+        """Raises what `choose_formats` raises, and `InvalidConfigError` for a column that does not exist. ``topics``
         is called only if schemas depend on the topics."""
         self._fs = fs
         self._permissive = permissive
         self._dead_letters = dead_letters
-        self._formats = resolve_formats(options, topics, fs) if options.columns else None
+        self._formats = choose_formats(options, topics, fs)
         self._there = dict(FIELDS) | self._typed_fields(self._formats)
         self._fields: dict[str, int] = {}
         """The columns that are fields of the value, with their place in it."""
@@ -93,8 +92,9 @@ class ScanColumns:
             with open_reader(schema_of(names)) as read:
                 yield read
             return
-        letters = None if self._dead_letters is None else DeadLetters(self._fs, self._dead_letters)
-        decoder = BatchDecoder(self._formats, permissive=self._permissive, dead_letters=letters)
+        decoder = BatchDecoder.opened(
+            self._formats, self._fs, permissive=self._permissive, dead_letters=self._dead_letters
+        )
         schema = self.schema_of(names)
         decoded = list(dict.fromkeys("value" if name in self._fields else name for name in names))
         with open_reader(schema_of(decoder.input_columns(decoded))) as read:

@@ -42,9 +42,12 @@ class ScanDataset(Scan, pyarrow.dataset.FileSystemDataset):
         fragment = _FORMAT.make_fragment(_NO_FILE, system)
         pyarrow.dataset.FileSystemDataset.__init__(self, [fragment], self.schema, _FORMAT, system)
 
-    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> pyarrow.dataset.Scanner:
+    def scanner(self, *given: Any, columns: Any = None, filter: Any = None, **options: Any) -> pyarrow.dataset.Scanner:
         """A scanner of these columns, of the records that pass ``filter``. Partitions and offsets that cannot pass are
-        not read, and columns that nothing needs are not decoded."""
+        not read, and columns that nothing needs are not decoded. First may be the columns, as for a dataset, or the
+        schema, as for a fragment."""
+        if given and not isinstance(given[0], pa.Schema):
+            columns = given[0]
         options = {name: value for name, value in options.items() if name in ("use_threads", "memory_pool")}
         if columns is None or (all(isinstance(name, str) for name in columns) and not isinstance(columns, dict)):
             reader = self.narrowed(columns, filter)

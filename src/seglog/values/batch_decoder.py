@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Self
 
 import pyarrow as pa
 
 from seglog.core.errors import UndecodableValueError
+from seglog.core.fs import Fs
 from seglog.values.column_decoder import ColumnDecoder
 from seglog.values.dead_letters import COPIED, DeadLetters
 from seglog.values.reader_schema import ReadFormats
@@ -45,6 +46,12 @@ class BatchDecoder:
         self._bad = 0
         self._first = ""
         self._undecodable = 0
+
+    @classmethod
+    def opened(cls, formats: ReadFormats, fs: Fs, *, permissive: bool, dead_letters: str | None) -> Self:
+        """One whose ``dead_letters`` go to a directory, if one is named."""
+        letters = None if dead_letters is None else DeadLetters(fs, dead_letters)
+        return cls(formats, permissive=permissive, dead_letters=letters)
 
     @property
     def undecodable(self) -> int:

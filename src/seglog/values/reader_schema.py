@@ -50,6 +50,11 @@ def resolve_formats(options: ValueOptions, topics: Callable[[], Iterable[str]], 
     return ReadFormats(columns, options.registry)
 
 
+def choose_formats(options: ValueOptions, topics: Callable[[], Iterable[str]], fs: Fs) -> ReadFormats | None:
+    """As `resolve_formats`; None if keys and values stay bytes."""
+    return resolve_formats(options, topics, fs) if options.columns else None
+
+
 def make_format(reader: ReaderSchema) -> ValueFormat:
     """The code for a format. `SchemaError` names what it does not support, `MissingExtraError` the missing package."""
     if reader.schema.kind != reader.column.kind:

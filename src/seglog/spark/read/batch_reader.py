@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from seglog.core.fs import OsFs
 from seglog.sources.options.read_options import ReadOptions
 from seglog.sources.query import RecordQuery
 from seglog.sources.record_source import RecordSource
@@ -55,8 +56,10 @@ class SeglogReader(ErrorSentences, RecordQuery, DataSourceReader):
         """The records of one task as Arrow. Without any task Spark calls this once, with ``partition.value`` None."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from seglog.sources.typed_columns import read_typed
+        from seglog.records.columns import schema_of
+        from seglog.sources.output_batches import with_schema
         from seglog.storage.offline.null_timestamps import log_null_timestamps
+        from seglog.values.batch_decoder import BatchDecoder
 
         if partition.value is None:
             return
@@ -68,5 +71,10 @@ class SeglogReader(ErrorSentences, RecordQuery, DataSourceReader):
         if self._formats is None:
             yield from read(schema)
         else:
-            yield from read_typed(read, schema, self._formats, self._options)
+            decoder = BatchDecoder.opened(
+                self._formats, OsFs(), permissive=self._options.permissive, dead_letters=self._options.dead_letters
+            )
+            columns = schema_of(decoder.input_columns(schema.names))
+            for batch in decoder.decode_all(read(columns), schema.names):
+                yield with_schema(batch, schema)
         freeze_imports()

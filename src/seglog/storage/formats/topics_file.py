@@ -137,7 +137,3 @@ def read_topics(fs: Fs, log_dir: str) -> dict[str, TopicEntry]:
     """The topics of a log directory; empty if it has no such file."""
     path = os.path.join(log_dir, TOPICS)
     return decode_topics(fs.read(path), path) if fs.exists(path) else {}
-
-
-def write_topics(fs: Fs, log_dir: str, topics: Mapping[str, TopicEntry]) -> None:
-    write_atomically(fs, os.path.join(log_dir, TOPICS), encode_topics(topics))

@@ -12,7 +12,7 @@ from seglog.sources.options.read_options import ReadOptions
 from seglog.table.columns.pinned_formats import PinnedFormats, columns_of, pin
 from seglog.table.files.record_times import RecordTimes
 from seglog.values.batch_decoder import BatchDecoder
-from seglog.values.reader_schema import ReadFormats, resolve_formats
+from seglog.values.reader_schema import ReadFormats, choose_formats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,9 @@ class RecordDecoding:
 
     @classmethod
     def choose(cls, given: Mapping[str, str], options: ReadOptions, topic: str) -> RecordDecoding:
-        """By the options that a run was ``given``, and the registry now. Raises what `resolve_formats` raises."""
-        permissive, chosen = options.permissive, None
-        if options.formats.columns:
-            chosen = resolve_formats(options.formats, lambda: {topic}, OsFs())
+        """By the options that a run was ``given``, and the registry now. Raises what `choose_formats` raises."""
+        permissive, chosen = options.permissive, choose_formats(options.formats, lambda: {topic}, OsFs())
+        if chosen is not None:
             pinned: PinnedFormats | None = pin(given, chosen, permissive=permissive)
         else:
             pinned = PinnedFormats(options={}, schemas={}, permissive=True) if permissive else None
