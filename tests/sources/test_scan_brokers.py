@@ -15,8 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seglog
-from seglog.core.errors import DataLossError, InvalidConfigError, RequestFailedError, UnknownTopicError
+from seglog.core.errors import (
+    AuthenticationFailedError,
+    DataLossError,
+    InvalidConfigError,
+    RequestFailedError,
+    SeglogError,
+    UnknownTopicError,
+)
 from seglog.testing import Broker, Cluster
+from seglog.testing.broker_security import SecurityProtocol
 from tests import golden
 from tests.broker.python_clients import AdminClient
 from tests.cases import case
@@ -263,6 +271,21 @@ def test_a_scan_follows_the_leader_when_a_broker_dies() -> None:
                 assert leader is not None
                 cluster[leader].kill()
         assert offsets == list(range(5000))
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_secured_broker_is_read_with_the_properties_of_a_client(protocol: SecurityProtocol) -> None:
+    with Broker({"t": [b"v"] * 10}, security=protocol) as broker:
+        options = broker.client_properties("alice", style="java")
+        where = options.pop("bootstrap.servers")
+        assert seglog.scan(where, topics="t", options=options).read_all().num_rows == 10
+        with pytest.raises(SeglogError):
+            seglog.scan(where, topics="t", options={"kafkaConsumer.pollTimeoutMs": 300})
+        if broker.security.uses_sasl:
+            wrong = broker.client_properties("alice", password="wrong", style="java")
+            del wrong["bootstrap.servers"]
+            with pytest.raises(AuthenticationFailedError, match="SASL_AUTHENTICATION_FAILED"):
+                seglog.scan(where, topics="t", options=wrong)
 
 
 def test_a_mount_that_goes_away_is_replaced_by_the_broker(tmp_path: Path) -> None:
