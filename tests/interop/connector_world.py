@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -11,7 +12,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row as SparkRow
 
+import seglog
 from seglog.testing import Broker
 from tests.golden.content import START_MS, batches, keyed, plain
 from tests.golden.scenes import wait_cleaned
@@ -113,6 +116,20 @@ class World:
             topic, partition, offset = (row[at] for at in place)
             tasks.setdefault((row[-1], topic, partition), []).append(offset)
         return Read(rows, sorted(Range(*key[1:], min(of), max(of), len(of)) for key, of in tasks.items()))
+
+    def scan(self, source: str, options: Mapping[str, str], **arguments: Any) -> list[Row]:
+        """The rows of `read`, by `seglog.scan`."""
+        if source == "directory":
+            place, given = str(self.node.log_dir), {"until": self._until, **options}
+        else:
+            place, given = self.node.bootstrap, {"kafkaConsumer.pollTimeoutMs": "60000", **options}
+        headers = given.pop("includeHeaders", "false") == "true"
+        if source == "both":
+            arguments["directory"] = self.node.log_dir
+        found = seglog.scan(place, options=given, **arguments)
+        rows = found.read_all().to_pylist()
+        names = [name for name in found.schema.names if name != "timestamp" and (headers or name != "headers")]
+        return [(*(_value(row[name]) for name in names), _millis(row["timestamp"])) for row in rows]
 
     def read_once(self, source: str, options: Mapping[str, str]) -> Read:
         """`read` of topics that no test changes: several tests compare with it."""
@@ -229,6 +246,17 @@ class World:
             lambda: not directory.is_dir() and topic not in self._admin.list_topics(timeout=SECONDS).topics,
             f"{topic} to be gone",
         )
+
+
+def _value(value: Any) -> Any:
+    """A value as Spark has it."""
+    if isinstance(value, list):
+        return [SparkRow(**header) for header in value]
+    return bytearray(value) if isinstance(value, bytes) else value
+
+
+def _millis(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 def _format(source: str) -> str:
