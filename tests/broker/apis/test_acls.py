@@ -254,8 +254,10 @@ def test_a_denial_is_logged_with_its_rule(node: AclNode, caplog: pytest.LogCaptu
             assert produce(ann, "t") == DENIED
     what = "from host = 127.0.0.1 on resource = TOPIC:LITERAL:'t' for request ="
     assert [one.getMessage() for one in caplog.records if one.name == "seglog.authorizer"] == [
-        f"Principal = User:ann is Denied operation = READ {what} Fetch based on rule DENY READ to User:ann from "
-        "127.0.0.0/8 on TOPIC:LITERAL:t",
+        (
+            f"Principal = User:ann is Denied operation = READ {what} Fetch based on rule DENY READ to User:ann from "
+            "127.0.0.0/8 on TOPIC:LITERAL:t"
+        ),
         f"Principal = User:ann is Denied operation = WRITE {what} Produce based on rule DefaultDeny",
     ]
 

@@ -100,7 +100,7 @@ def test_names_of_denied_topics_do_not_leak(node: AclNode) -> None:
         assert {(one.name, one.error_code) for one in deleted} == {(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
         named = wire.ask(ApiKey.METADATA, 12, topics=[{"name": name} for name in NAMES]).topics
         assert wire.ask(ApiKey.METADATA, 12, topics=None).topics == ()
-        pages = {"topics": [], "response_partition_limit": 100, "cursor": None}
-        assert wire.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, **pages).topics == ()
+        paged = wire.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[], response_partition_limit=100, cursor=None)
+        assert paged.topics == ()
         # The same for topics that exist and those that do not.
         assert {(one.error_code, one.topic_id, one.partitions) for one in named} == {(29, None, ())}
