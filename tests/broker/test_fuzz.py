@@ -88,12 +88,21 @@ class Client:
         return bytes(data)
 
 
+_TIMES_OF_NONE: Final = (
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+)
+"""Kio reads no time of -1, which is Kafka's where there is none."""
+
+
 def check(key: int, version: int, answer: bytes) -> None:
     """Kio can read all of it."""
     api = APIS[key]
     start = 5 if key != ApiKey.API_VERSIONS and version >= api.flexible else 4
     assert start == 4 or answer[4] == 0
-    if key == ApiKey.DESCRIBE_TRANSACTIONS:  # kio reads no time of -1, which is Kafka's where no transaction is open
+    if key in _TIMES_OF_NONE:
         read_answer(key, version, answer[start:])
         return
     _, size = entity_reader(response_class(key, version))(answer, start)

@@ -201,7 +201,7 @@ def describe_group(
     return found
 
 
-_EMPTY_LISTS: Final = frozenset({"ssl.cipher.suites"})
+_EMPTY_LISTS: Final = frozenset({"sasl.oauthbearer.expected.audience", "ssl.cipher.suites"})
 """Keys whose default is an empty list, not null."""
 _DYNAMIC: Final = DYNAMIC_KEYS | LISTENER_DYNAMIC_KEYS
 
