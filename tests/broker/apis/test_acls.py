@@ -6,6 +6,7 @@ import logging
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -224,6 +225,44 @@ def test_brokers_need_no_acls_and_others_pose_as_none(tmp_path: Path) -> None:
         assert peers._replace(brokers=lambda: old, needs_proof=False).is_broker(context)
 
 
+def test_delegation_tokens_are_seen_by_their_own_users_and_by_permission(tmp_path: Path) -> None:
+    settings = {"delegation.token.secret.key": "a secret of the cluster"}
+    with (
+        AclNode(tmp_path, ["ann", "bob"], settings) as node,
+        Wire(node.bootstrap) as wire,
+        node.of("ann") as ann,
+        node.of("bob") as bob,
+    ):
+        own: dict[str, Any] = {
+            "owner_principal_type": None,
+            "owner_principal_name": None,
+            "renewers": [],
+            "max_lifetime": -1,
+        }
+        theirs = {**own, "owner_principal_type": "User", "owner_principal_name": "ann"}
+        assert ann.ask(ApiKey.CREATE_DELEGATION_TOKEN, **own).error_code == 0
+        refused = bob.ask(ApiKey.CREATE_DELEGATION_TOKEN, **theirs)
+        assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        assert (refused.principal_name, refused.token_requester_principal_name) == ("ann", "bob")
+
+        def seen(by: Wire) -> int:
+            answer = by.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, owners=None)
+            assert answer.error_code == 0
+            return len(answer.tokens)
+
+        assert (seen(ann), seen(bob)) == (1, 0)
+        add(wire, acl("bob", Operation.DESCRIBE_TOKENS, ResourceType.USER, "User:ann"))
+        assert seen(bob) == 1
+        add(wire, acl("bob", Operation.CREATE_TOKENS, ResourceType.USER, "User:ann"))
+        assert bob.ask(ApiKey.CREATE_DELEGATION_TOKEN, **theirs).error_code == 0
+        assert remove(wire) == 2
+        assert seen(bob) == 1  # that it asked for
+        (token,) = bob.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, owners=None).tokens
+        add(wire, acl("bob", Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, "*"))
+        assert seen(bob) == 2
+        assert token.principal_name == "ann"
+
+
 def test_a_value_that_cannot_be_read_leaves_the_last_one_in_force(
     node: AclNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,11 +292,9 @@ def test_a_denial_is_logged_with_its_rule(node: AclNode, caplog: pytest.LogCaptu
             assert fetch(ann, "t") == DENIED
             assert produce(ann, "t") == DENIED
     what = "from host = 127.0.0.1 on resource = TOPIC:LITERAL:'t' for request ="
+    rule = "DENY READ to User:ann from 127.0.0.0/8 on TOPIC:LITERAL:t"
     assert [one.getMessage() for one in caplog.records if one.name == "seglog.authorizer"] == [
-        (
-            f"Principal = User:ann is Denied operation = READ {what} Fetch based on rule DENY READ to User:ann from "
-            "127.0.0.0/8 on TOPIC:LITERAL:t"
-        ),
+        f"Principal = User:ann is Denied operation = READ {what} Fetch based on rule {rule}",
         f"Principal = User:ann is Denied operation = WRITE {what} Produce based on rule DefaultDeny",
     ]
 

@@ -99,7 +99,16 @@ def creation(acl: Acl) -> dict[str, Any]:
 
 def requests(ids: _Ids) -> Iterator[Request]:
     """``ids`` are those of the `TOPICS`."""
-    for some in (_of_records, _of_metadata, _of_offsets, _of_groups, _of_transactions, _of_topics, _of_configs):
+    for some in (
+        _of_records,
+        _of_metadata,
+        _of_offsets,
+        _of_groups,
+        _of_transactions,
+        _of_topics,
+        _of_configs,
+        _of_tokens,
+    ):
         yield from some(ids)
     yield from _of_cluster()
 
@@ -254,6 +263,16 @@ def _of_topics(_: _Ids) -> Iterator[Request]:
     yield ApiKey.DELETE_TOPICS, 6, {"topics": by_id, "timeout": 10_000}
     grown = [{"name": name, "count": 3, "assignments": None} for name in (*NAMES, "twice", "twice")]
     yield ApiKey.CREATE_PARTITIONS, 3, {"topics": grown, "timeout": 10_000, "validate_only": True}
+
+
+def _of_tokens(_: _Ids) -> Iterator[Request]:
+    times = {"renewers": [], "max_lifetime": -1}
+    yield (
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        3,
+        {"owner_principal_type": "User", "owner_principal_name": "someone", **times},
+    )
+    yield ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None}
 
 
 def _of_configs(_: _Ids) -> Iterator[Request]:

@@ -647,6 +647,42 @@ async def _described_transactions(request: _Request) -> Answer:
     return {**answer, "transaction_states": shown + refused}
 
 
+async def _created_token(request: _Request) -> Answer:
+    """A client may create tokens of its own."""
+    (need,) = request.needs
+    message, requester = request.message, str(request.context.principal)
+    name = getattr(message, "owner_principal_name", None)
+    owner = f"{message.owner_principal_type}:{name}" if name else requester
+    if owner == requester or request.may(need, owner):
+        return await request.answer()
+    parties = {
+        f"{prefix}principal_{part}": text
+        for prefix, principal in (("", owner), ("token_requester_", requester))
+        for part, text in zip(("type", "name"), principal.split(":", 1), strict=True)
+    }
+    times = dict.fromkeys(("issue_timestamp", "expiry_timestamp", "max_timestamp"), -1)
+    return {"error_code": int(need.code), **parties, **times, "token_id": "", "hmac": b""}
+
+
+async def _described_tokens(request: _Request) -> Answer:
+    """A client sees the tokens that it owns, asked for or may renew."""
+    of_token, of_owner = request.needs
+    answer, me = await request.answer(), str(request.context.principal)
+    shown = []
+    async for token in in_turns(answer.get("tokens", ())):
+        owner, *renewers = (
+            f"{one['principal_type']}:{one['principal_name']}" for one in (token, *token.get("renewers", ()))
+        )
+        requester = f"{token['token_requester_principal_type']}:{token['token_requester_principal_name']}"
+        if (
+            me in (owner, requester, *renewers)
+            or request.may(of_token, token["token_id"], logs=False)
+            or request.may(of_owner, owner, logs=False)
+        ):
+            shown.append(token)
+    return {**answer, "tokens": shown}
+
+
 _CHECKS: Final[Mapping[ApiKey, _Check]] = {
     ApiKey.METADATA: _metadata,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
@@ -665,4 +701,6 @@ _CHECKS: Final[Mapping[ApiKey, _Check]] = {
     ApiKey.ALTER_CONFIGS: _configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs,
     ApiKey.DESCRIBE_TRANSACTIONS: _described_transactions,
+    ApiKey.CREATE_DELEGATION_TOKEN: _created_token,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _described_tokens,
 }

@@ -161,6 +161,28 @@ NEEDS: Final[Mapping[ApiKey, Sequence[Need]]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: _CHANGE_CLUSTER,
     ApiKey.DESCRIBE_LOG_DIRS: _SHOW_CLUSTER,
     ApiKey.SASL_AUTHENTICATE: (),
+    ApiKey.CREATE_DELEGATION_TOKEN: (
+        Need(Operation.CREATE_TOKENS, ResourceType.USER, "owner_principal_name", note="of another owner"),
+    ),
+    # The owner and the renewers of a token may, and no ACL allows it to others.
+    ApiKey.RENEW_DELEGATION_TOKEN: (),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: (),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: (
+        Need(
+            _DESCRIBE,
+            ResourceType.DELEGATION_TOKEN,
+            "tokens",
+            Denied.OMITTED,
+            note="that the client neither owns, asked for nor may renew",
+        ),
+        Need(
+            Operation.DESCRIBE_TOKENS,
+            ResourceType.USER,
+            "tokens",
+            Denied.OMITTED,
+            note="instead, for all tokens of the owner",
+        ),
+    ),
     ApiKey.CREATE_PARTITIONS: (Need(_ALTER, _TOPIC, "topics", Denied.ELEMENT),),
     ApiKey.DELETE_GROUPS: (Need(_DELETE, _GROUP, "groups_names", Denied.ELEMENT),),
     ApiKey.ELECT_LEADERS: _CHANGE_CLUSTER,
