@@ -34,6 +34,15 @@ def repair(
     salvage: Annotated[
         bool, typer.Option("--salvage", help="Drop batches that cannot be read and keep those around them.")
     ] = False,
+    replica: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="Restore damaged batches from this replica: its log directory or partition.",
+            show_default=False,
+        ),
+    ] = None,
     log_start: Annotated[
         LogStart,
         typer.Option(
@@ -53,11 +62,15 @@ def repair(
         return fail("--json cannot ask for confirmation: add --yes or --dry-run")
     if not path:  # from an unset variable, say: it would mean the working directory
         return fail("the path is empty: name a log directory or a partition")
+    if replica is not None and not os.path.isdir(replica):
+        return fail(f"--from {replica or 'is empty'}: not a directory")
     path = os.path.realpath(path)
     fs = OsFs()
     out = Out()
     with nullcontext() if dry_run else lock_directory(path, fs=fs):
-        plan = plan_repair(path, fs=fs, salvage=salvage, keep_log_start=log_start is LogStart.CHECKPOINT)
+        plan = plan_repair(
+            path, fs=fs, salvage=salvage, keep_log_start=log_start is LogStart.CHECKPOINT, replica=replica
+        )
         done: list[RepairedPartition] = []
         verified: VerifyReport | None = None
         if not json:

@@ -22,6 +22,7 @@ from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.offline.batch_reading import read_chunks
+from seglog.storage.offline.repair.replica_batches import ReplicaBatches
 from seglog.storage.offline.verify.stretch_walk import Hole, StretchWalk
 from seglog.storage.offline.verify.summary import LEGACY, Facts
 
@@ -33,7 +34,7 @@ _MAGIC_AT: Final = 16
 
 
 class Patch(NamedTuple):
-    """New header bytes: ``data`` at ``position``; ``what`` names the field and the batch."""
+    """New bytes of a header, or a replica's batches: ``data`` at ``position``; ``what`` names field and batch."""
 
     position: int
     data: bytes
@@ -61,10 +62,11 @@ class Removal(NamedTuple):
 
 
 class LogRepair(NamedTuple):
-    """The changes that make a log sound."""
+    """The changes that make a log sound. ``tail_end`` is its end if batches at its end come from a replica."""
 
     patches: tuple[Patch, ...]
     gone: tuple[Removal, ...]
+    tail_end: int | None = None
 
     @property
     def is_needed(self) -> bool:
@@ -91,6 +93,7 @@ class PatchedFile:
     def __init__(self, file: File, patches: Sequence[Patch]) -> None:
         self._file = file
         self._patches = sorted(patches)
+        self._longest = max((len(patch.data) for patch in patches), default=0)
 
     @property
     def path(self) -> str:
@@ -101,15 +104,15 @@ class PatchedFile:
 
     def pread(self, length: int, position: int) -> bytes:
         data = self._file.pread(length, position)
-        first = bisect_left(self._patches, (position - _INT64.size,))
+        first = bisect_left(self._patches, (position - self._longest,))
         last = bisect_left(self._patches, (position + len(data),))
         if first == last:
             return data
         changed = bytearray(data)
         for at, new, _ in self._patches[first:last]:
-            for k, byte in enumerate(new):
-                if 0 <= at + k - position < len(changed):
-                    changed[at + k - position] = byte
+            start, end = max(at, position), min(at + len(new), position + len(changed))
+            if start < end:
+                changed[start - position : end - position] = new[start - at : end - at]
         return bytes(changed)
 
     def pwrite(self, data: Buffer, position: int) -> None:
@@ -130,8 +133,20 @@ class PatchedFile:
         raise OSError(errno.EROFS, "a patched file is read-only", self.path)
 
 
-def plan_log(file: File, facts: Facts, epochs: LeaderEpochs | None, end_offset: int | None) -> LogRepair:
-    """Plan the repair of a log; ``epochs`` and ``end_offset`` are None if not known or not trusted."""
+def plan_log(
+    file: File,
+    facts: Facts,
+    epochs: LeaderEpochs | None,
+    end_offset: int | None,
+    replica: ReplicaBatches | None = None,
+    *,
+    is_last: bool = True,
+) -> LogRepair:
+    """Plan the repair of a log; ``epochs`` and ``end_offset`` are None if not known or not trusted.
+
+    ``replica`` may have the batches that are damaged here; its log may be longer than the last segment (``is_last``).
+    """
+    tail_end: int | None = None
     walk = StretchWalk(file, facts)
     walk.run(0, file.size())
     patches: list[Patch] = []
@@ -141,10 +156,43 @@ def plan_log(file: File, facts: Facts, epochs: LeaderEpochs | None, end_offset: 
         patches += restored
         if not restored:
             holes.append(hole)
+    if replica is not None:
+        restored, tail_end = _restore_batches(
+            PatchedFile(file, patches), facts, epochs, holes, replica, is_last=is_last
+        )
+        patches += restored
+        starts = {patch.position for patch in restored}
+        holes = [hole for hole in holes if hole.start not in starts]
     fixer = _HeaderRepair(facts, epochs, end_offset, {bad.start: bad.reason for bad in walk.undecodable})
     fixer.run(_batches(PatchedFile(file, patches), facts, holes), holes, file.size())
     by_position = {patch.position: patch for patch in (*patches, *fixer.patches)}
-    return LogRepair(tuple(by_position[position] for position in sorted(by_position)), tuple(fixer.gone))
+    return LogRepair(tuple(by_position[position] for position in sorted(by_position)), tuple(fixer.gone), tail_end)
+
+
+def _restore_batches(
+    file: PatchedFile,
+    facts: Facts,
+    epochs: LeaderEpochs | None,
+    holes: Sequence[Hole],
+    replica: ReplicaBatches,
+    *,
+    is_last: bool,
+) -> tuple[list[Patch], int | None]:
+    """Patches for the holes whose bytes a replica has, and the log's end if they reach it."""
+    sound = list(_batches(file, facts, holes))
+    patches, tail_end = [], None
+    for hole in holes:
+        at = bisect_left(sound, hole.start, key=lambda batch: batch.position)
+        low = sound[at - 1].last + 1 if at else facts.base_offset
+        is_tail = at == len(sound)
+        high = facts.limit_offset if is_tail else sound[at].base
+        found = replica.find(low, high - 1, hole.end - hole.start, epochs, is_tail=is_tail and is_last)
+        if found is not None:
+            offsets = f"offset {found.first}" if found.first == found.last else f"offsets {found.first} to {found.last}"
+            what = f"bytes of {offsets} at position {hole.start}: as in {found.file} ({hole.reason})"
+            patches.append(Patch(hole.start, found.data, what))
+            tail_end = found.last + 1 if is_tail else None
+    return patches, tail_end
 
 
 def _restore_size(file: File, hole: Hole) -> list[Patch]:

@@ -33,6 +33,7 @@ from seglog.storage.offline.findings import Finding, Severity
 from seglog.storage.offline.repair.derived_files import build_epochs, build_indexes, build_producer_files
 from seglog.storage.offline.repair.file_replacement import FileReplacement, read_pieces
 from seglog.storage.offline.repair.log_repair import LogRepair, PatchedFile, Removal, plan_log
+from seglog.storage.offline.repair.replica_batches import ReplicaBatches
 from seglog.storage.offline.verify.index_entries import NO_ENTRIES
 from seglog.storage.offline.verify.manifests import chain_of, tail_of
 from seglog.storage.offline.verify.partition_checks import (
@@ -118,13 +119,15 @@ def plan_partition(
     wrong_id: bool,
     salvage: bool,
     keep_log_start: bool = False,
+    replica: ReplicaBatches | None = None,
 ) -> PartitionRepair:
     """Plan the repair of one partition.
 
     ``topic_id``: the topic's id by the rest of the log directory; ``wrong_id``: the partition has another one.
     ``salvage``: batches may be lost. ``keep_log_start``: empty a log that ends below its checkpointed start.
+    ``replica`` may have batches that are damaged here.
     """
-    planner = _Planner(fs, path, context, topic_id, salvage=salvage, keep_log_start=keep_log_start)
+    planner = _Planner(fs, path, context, topic_id, replica, salvage=salvage, keep_log_start=keep_log_start)
     if wrong_id:
         planner.damaged.add(os.path.join(path, PARTITION_METADATA))
     return planner.plan()
@@ -137,10 +140,12 @@ class _Planner:
         path: str,
         context: PartitionContext,
         topic_id: UUID | None,
+        replica: ReplicaBatches | None,
         *,
         salvage: bool,
         keep_log_start: bool,
     ) -> None:
+        self._replica = replica
         self._fs = fs
         self._path = path
         self._topic_id = topic_id
@@ -294,13 +299,15 @@ class _Planner:
         end = self._known_end() if is_last else None
         epochs = files.epochs if trusts_epochs else None
         with closing(self._fs.open(segment.paths.log, write=False)) as file:
-            repair = plan_log(file, self._facts[at], epochs, end)
+            repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last)
             if end is not None and end < self._end and repair.gone:  # it ends behind that: a snapshot is missing
                 end = None
-                repair = plan_log(file, self._facts[at], epochs, end)
+                repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last)
         if not repair.is_needed:
             return
         self._logs[at] = repair
+        if is_last and repair.tail_end is not None:
+            self._end = repair.tail_end
         self._steps += [RepairStep(segment.paths.log, f"set the {patch.what}") for patch in repair.patches]
         for gone in repair.gone:
             may_go = gone.is_tail and is_last and not self._is_damage(segment.paths.log, gone)

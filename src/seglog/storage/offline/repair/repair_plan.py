@@ -33,6 +33,7 @@ from seglog.storage.offline.repair.partition_repair import (
     plan_partition,
     repair_partition,
 )
+from seglog.storage.offline.repair.replica_batches import find_replica
 from seglog.storage.offline.verify.directory_state import (
     OFFSET_FILES,
     DirectoryState,
@@ -80,12 +81,20 @@ def lock_directory(path: str, *, fs: Fs | None = None) -> Iterator[None]:
         lock.release()
 
 
-def plan_repair(path: str, *, fs: Fs | None = None, salvage: bool = False, keep_log_start: bool = False) -> RepairPlan:
+def plan_repair(
+    path: str,
+    *,
+    fs: Fs | None = None,
+    salvage: bool = False,
+    keep_log_start: bool = False,
+    replica: str | None = None,
+) -> RepairPlan:
     """Plan the repair of ``path``, a log directory or a partition. Changes nothing.
 
     ``salvage``: remove batches that cannot be read, and lose their offsets. A log that ends below its checkpointed
-    start begins at its first segment again, or with ``keep_log_start`` at that start, without records. Raises
-    `InvalidLogDirError` if ``path`` is neither.
+    start begins at its first segment again, or with ``keep_log_start`` at that start, without records. ``replica`` is
+    another replica's partition or log directory, from which damaged batches are restored. Raises
+    `InvalidLogDirError` if ``path`` is neither, or ``replica`` is none of its topic.
     """
     fs = fs or OsFs()
     path = os.path.abspath(path)
@@ -94,13 +103,14 @@ def plan_repair(path: str, *, fs: Fs | None = None, salvage: bool = False, keep_
     if is_partition(fs, path):
         parent, name = os.path.split(path)
         state = read_directory(fs, parent) if is_log_dir(fs, parent) else None
-        return RepairPlan(path, state, [_plan_one(fs, path, state, name, salvage, keep_log_start)], [], [])
+        return RepairPlan(path, state, [_plan_one(fs, path, state, name, salvage, keep_log_start, replica)], [], [])
     check_holds_no_log_dirs(fs, path)
     state = read_directory(fs, path)
     if not state.partitions and not is_log_dir(fs, path):
         raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's")
     partitions = [
-        _plan_one(fs, os.path.join(path, name), state, name, salvage, keep_log_start) for name in state.partitions
+        _plan_one(fs, os.path.join(path, name), state, name, salvage, keep_log_start, replica)
+        for name in state.partitions
     ]
     steps, refusals = [], []
     for finding in state.findings:
@@ -122,7 +132,13 @@ def plan_repair(path: str, *, fs: Fs | None = None, salvage: bool = False, keep_
 
 
 def _plan_one(
-    fs: Fs, path: str, state: DirectoryState | None, name: str, salvage: bool, keep_log_start: bool
+    fs: Fs,
+    path: str,
+    state: DirectoryState | None,
+    name: str,
+    salvage: bool,
+    keep_log_start: bool,
+    replica: str | None,
 ) -> PartitionRepair:
     context = state.context(fs, name) if state is not None else PartitionContext()
     topic_id = _known_topic_id(fs, state, name)
@@ -138,6 +154,7 @@ def _plan_one(
         wrong_id=wrong_id,
         salvage=salvage,
         keep_log_start=keep_log_start,
+        replica=find_replica(fs, replica, path) if replica is not None else None,
     )
 
 
