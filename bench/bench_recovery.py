@@ -1,4 +1,4 @@
-"""Recovery after a crash beside Kafka's own log: every batch of one segment checked, and its indexes made anew.
+"""Recovery after a crash beside Kafka's own log: every batch of one segment checked, and its indexes made again.
 
 Both sides recover a small log first, in the same process, so that no start and no compiling is in what is timed. Log
 files are hard links to one that is in the page cache.

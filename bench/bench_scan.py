@@ -183,7 +183,7 @@ def _messages(bootstrap: str, topic: str, count: int) -> Iterator[list[Any]]:
 
 
 def _confluent(bootstrap: str, topic: str, count: int) -> int:
-    """What a user writes without us."""
+    """The code that a user writes without seglog."""
     batches = []
     for found in _messages(bootstrap, topic, count):
         columns = [
@@ -211,7 +211,7 @@ def _kafkarrow(bootstrap: str, topic: str, count: int) -> int:
 
 
 def _fastavro(bootstrap: str, count: int) -> int:
-    """What a user writes without us."""
+    """The code that a user writes without seglog."""
     import fastavro
 
     schema = fastavro.parse_schema(_AVRO)

@@ -130,7 +130,7 @@ def _noop(make: Callable[[], DataFrame]) -> None:
 
 
 def _with_fastavro(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a user writes without us."""
+    """The code that a user writes without seglog."""
     import fastavro
 
     schema = fastavro.parse_schema(_AVRO)

@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _fill(path: Path, count: int, keys: int) -> None:
-    """One partition; each key is drawn anew for each record."""
+    """One partition; each key is drawn again for each record."""
     rng = np.random.default_rng(1)
     with seglog.open(path) as directory:
         directory.create_topic("t", partitions=1, config={"segment.bytes": 64 << 20})

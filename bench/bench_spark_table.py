@@ -74,7 +74,7 @@ def _show_built(both: Beside, topic: str, path: Path, count: int, cost: Cost) ->
 
 
 def _sides(both: Beside, topic: str, path: Path) -> dict[str, Callable[[], None]]:
-    """Each makes its frame anew, so that planning counts. The table has headers too; they are read like the rest."""
+    """Each makes its frame again, so that planning counts. The table has headers too; they are read like the rest."""
     key = f"key = cast('{_KEY}' as binary)"
     two = ["offset", "timestamp"]
     frames: dict[str, Callable[[], DataFrame]] = {

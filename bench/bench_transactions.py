@@ -45,7 +45,7 @@ def _compare(what: str, sides: Mapping[str, Reached], *, replicas: int) -> None:
         for name, side in sides.items():
             times[name] += _short(side, _COUNT)
         for name, side in sides.items():
-            for kind in list(speeds[name])[:: -1 if number % 2 else 1]:  # who comes second finds a fuller page cache
+            for kind in list(speeds[name])[:: -1 if number % 2 else 1]:  # the second one finds a fuller page cache
                 speeds[name][kind].append(_throughput(side, in_transactions=kind != "plain"))
     for name in sides:
         found = sorted(times[name])

@@ -91,7 +91,7 @@ def used(server: Server, work: Callable[[], float]) -> Use:
 def turn_about(
     servers: Mapping[str, Server], work: Callable[[str, Server], float], rounds: int = ROUNDS, *, unmeasured: int = 1
 ) -> dict[str, Use]:
-    """The median of each side's rounds; who begins alternates. The first ``unmeasured`` rounds are not counted."""
+    """The median of each side's rounds; the sides begin in turn. The first ``unmeasured`` rounds are not counted."""
     uses: dict[str, list[Use]] = {name: [] for name in servers}
     for number in range(-unmeasured, rounds):
         names = list(servers) if number % 2 == 0 else list(servers)[::-1]

@@ -86,7 +86,7 @@ def beside() -> Iterator[Beside]:
 
 
 def describe() -> str:
-    """Who is compared, with which settings."""
+    """The compared sides and their settings."""
     return (
         f"local[{CORES}], driver 2g, PySpark {pyspark.__version__} with its Kafka connector {CONNECTOR}; "
         f"{kafka.describe(kafka.BROKER)}"
@@ -113,7 +113,7 @@ def noop(frame: DataFrame) -> None:
 
 
 def readings(frames: Mapping[str, Callable[[], DataFrame]]) -> dict[str, Callable[[], None]]:
-    """Each makes its frame anew and reads it, so that planning counts."""
+    """Each makes its frame again and reads it, so that planning counts."""
 
     def read(make: Callable[[], DataFrame]) -> None:
         noop(make())

@@ -68,7 +68,7 @@ def turn_about(
     before: Callable[[], object] = lambda: None,
     cpu: Callable[[], float] = own_cpu,
 ) -> Compared:
-    """Medians of ``rounds`` rounds, after one that is not counted; who begins alternates.
+    """Medians of ``rounds`` rounds, after one that is not counted; the sides begin in turn.
 
     ``before`` runs before each side's turn, outside of the time that is taken.
     """

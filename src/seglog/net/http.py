@@ -32,7 +32,7 @@ class Page(NamedTuple):
 
 
 Pages = Mapping[str, Callable[[], Page | Awaitable[Page]]]
-"""Pages by path. Each request makes its page anew on the event loop; a long page yields to others."""
+"""Pages by path. Each request makes its page again on the event loop; a long page yields to others."""
 
 
 class HttpRequest(NamedTuple):

@@ -121,7 +121,7 @@ class ReplyQueue:
         answer.when_known(self._one_is_known)
 
     def add_known(self, answer: bytes) -> None:
-        """Queue a finished response behind the pending ones."""
+        """Queue a finished response after the pending ones."""
         known: PendingReply[bytes | None] = PendingReply()
         known.set(answer)
         self.replies.append(known)

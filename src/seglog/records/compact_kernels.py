@@ -112,7 +112,7 @@ def _read_rows(
     scratch: U64,
     place: int,
 ) -> tuple[int, int]:
-    """Read ``count`` records into ``rows`` from ``row`` on, ask for their keys: (position behind or -1, last delta).
+    """Read ``count`` records into ``rows`` from ``row`` on, ask for their keys: (position after or -1, last delta).
 
     Keys are looked up, from ``place`` of ``scratch`` on, up to offset delta ``judged``: later records stay anyway.
     """

@@ -12,8 +12,8 @@ zstd   frame                                                   -131072 to 22 (3)
 ====== ======================================================= ================= =================================
 
 The last column is what Kafka's Java readers do (``GZIPInputStream``, ``SnappyInputStream``, ``Lz4BlockInputStream``,
-``ZstdInputStreamNoFinalizer``). They also overlook reserved flags in a gzip header, half a xerial header behind the
-end, an end mark that is missing after an empty lz4 block, and a zstd frame cut off behind a whole one; here these are
+``ZstdInputStreamNoFinalizer``). They also overlook reserved flags in a gzip header, half a xerial header after the
+end, an end mark that is missing after an empty lz4 block, and a zstd frame cut off after a whole one; here these are
 errors. As in Kafka, lz4 level 9 is the fast compressor and every other level the slow one; frames of linked blocks are
 refused; in messages of magic 0 the lz4 header checksum is computed over too many bytes (KAFKA-3160) and not checked.
 

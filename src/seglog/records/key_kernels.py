@@ -73,7 +73,7 @@ def enter(data: U8, starts: I64, slots: I64) -> None:
 def keep_keys(data: U8, areas: I64, rows: I64, key_data: U8, starts: I64, slots: I64, with_null: bool) -> int:
     """Move the rows whose key is in the table to the front, in their order; how many they are.
 
-    ``areas`` and ``rows`` are those of `index_records`; the rows that each area has are counted anew.
+    ``areas`` and ``rows`` are those of `index_records`; the rows that each area has are counted again.
     """
     kept = 0
     row = 0

@@ -150,7 +150,7 @@ def note_producer(producer: int, seen: I64, facts: I64) -> bool:
 def _read_block(
     data: U8, at: int, stop: int, count: int, base: int, previous: int, facts: I64, table: U64, scratch: U64, row: int
 ) -> tuple[int, int, int]:
-    """Ask for the keys of ``count`` records from ``at`` on: (position behind them or -1, last offset delta, next row).
+    """Ask for the keys of ``count`` records from ``at`` on: (position after them or -1, last offset delta, next row).
 
     ``scratch`` gets hash, offset and number of the record, from ``row`` on, for each that goes into the map.
     """

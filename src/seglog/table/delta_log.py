@@ -1,7 +1,7 @@
 """A Delta log over the files of a table, for readers of Delta. It follows the Iceberg table, which is the truth.
 
 The log is ``data/_delta_log``. Following compares the files that both name, so it can be repeated at any time, after
-any failure, and from nothing: if the directory is deleted, the next run makes it anew. Each commit has the transaction
+any failure, and from nothing: if the directory is deleted, the next run makes it again. Each commit has the transaction
 ``seglog:<uuid of the table>`` with the sequence number of the Iceberg snapshot that it shows.
 """
 

@@ -2,7 +2,7 @@
 
 A file that a snapshot no longer names may still be read, by a query that began before. It is noted in
 ``.seglog/unnamed.json`` by the sweep that first finds it without a name, and deleted when it has stayed there for the
-grace time. Files of a job that died are found in the same way. If that file is lost, the time begins anew.
+grace time. Files of a job that died are found in the same way. If that file is lost, the time begins again.
 """
 
 from __future__ import annotations

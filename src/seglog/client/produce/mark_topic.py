@@ -93,7 +93,7 @@ class MarkTopic:
     def read(self, key: str) -> MarkValue | None:
         """The committed mark of ``key``; None if there is none.
 
-        A transaction that is open in the topic is waited for, because marks behind it are not stable yet.
+        A transaction that is open in the topic is waited for, because marks after it are not stable yet.
         """
         first, end = self._stable_range()
         target = FetchTarget(self._partition, self._describe().topic_id, first, end, _UNKNOWN_SIZE)

@@ -6,7 +6,7 @@
 ``${env:NAME}``                       an environment variable (``EnvVarConfigProvider``)
 ===================================== =================================================================
 
-`check_references` needs no file. `Secrets.resolve` reads them on the machine that connects, each time anew, so that a
+`check_references` needs no file. `Secrets.resolve` reads them on the machine that connects, each time again, so that a
 secret can be replaced while a job runs. The text that a reference stands for is never searched for references again.
 """
 

@@ -58,7 +58,7 @@ def secure(plain: socket.socket, address: HostPort, config: SecurityConfig, secr
 
 
 def tls_context(config: SecurityConfig, secrets: Secrets) -> ssl.SSLContext:
-    """Read stores and passwords anew. `InvalidConfigError` names the option and file."""
+    """Read stores and passwords again. `InvalidConfigError` names the option and file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

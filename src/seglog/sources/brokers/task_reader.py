@@ -1,6 +1,6 @@
 """Fetches the ranges of a task in Spark's worker and decodes them to Arrow with the compiled loops.
 
-Offsets define what a task reads. After a failure the fetcher continues behind the last records that it handed over, so
+Offsets define what a task reads. After a failure the fetcher continues after the last records that it handed over, so
 no record is returned twice. Records that no longer exist raise a `DataLossError`.
 """
 
@@ -99,7 +99,7 @@ def _chunks(fetched: FetchedRecords, where: str) -> Iterator[Chunk]:
 
 
 def _aborted(producers: Sequence[AbortedProducer], chunks: Sequence[Chunk]) -> tuple[AbortedTxn, ...]:
-    """The aborted transactions of an answer: each ends with the first marker of its producer behind its beginning."""
+    """The aborted transactions of an answer: each ends with the first marker of its producer after its beginning."""
     if not producers or not chunks:
         return ()
     markers = np.concatenate([chunk.table[chunk.table["attributes"] & CONTROL_BIT != 0] for chunk in chunks])

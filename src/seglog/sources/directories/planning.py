@@ -49,7 +49,7 @@ class DirectoryExtent(PartitionExtent):
 class Piece(NamedTuple):
     """Bytes ``start`` to before ``end`` of a segment's file, batch boundaries both when the query was planned.
 
-    ``next_base`` is the base offset of the segment behind it, None for the last one.
+    ``next_base`` is the base offset of the segment after it, None for the last one.
     """
 
     log: str
@@ -90,13 +90,13 @@ class Boundaries(Protocol):
         """A boundary at or before the batch with ``offset``; near to it."""
 
     def end_of(self, offset: int) -> int:
-        """A boundary behind every batch that has an offset below ``offset``; near to the last of them."""
+        """A boundary after every batch that has an offset below ``offset``; near to the last of them."""
 
     def cut(self, low: int, wanted: int, high: int) -> int:
         """The last boundary in (low, wanted], else the first in (wanted, high), else ``high``."""
 
     def offset_at(self, position: int) -> int:
-        """An offset for the boundary ``position``: all before it are lower, and none behind it is."""
+        """An offset for the boundary ``position``: all before it are lower, and none after it is."""
 
 
 class Index(Protocol):

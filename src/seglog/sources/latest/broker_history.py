@@ -1,7 +1,7 @@
 """Compaction of partitions that are read through brokers, which do not report how far it has come.
 
 So a compacted topic is read as of its end only. While a task reads, the end of a busy partition moves on, and a round
-may take a record before it is read because of a newer one behind the planned end. The task therefore reads on until it
+may take a record before it is read because of a newer one after the planned end. The task therefore reads on until it
 has reached the end: then every key is there, with its planned value or a newer one.
 """
 

@@ -114,7 +114,7 @@ def plan(
 
 
 def rest(share: PartitionRange, covered: OffsetRange | None) -> list[PartitionRange]:
-    """The parts of ``share`` before and behind the ``covered`` offsets."""
+    """The parts of ``share`` before and after the ``covered`` offsets."""
     (start, end), (low, high) = share.offsets, covered or OffsetRange(share.offsets.end, share.offsets.end)
     found = [OffsetRange(start, min(end, low)), OffsetRange(max(start, high), end)]
     return [PartitionRange(share.topic_partition, one) for one in found if one.size > 0]

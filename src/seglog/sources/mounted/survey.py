@@ -72,7 +72,7 @@ class _Survey:
         found = find_replicas(self._fs, paths, by_partition)
         for problem in found.problems:
             self._reasons[", ".join(paths), problem] = []
-        # Everything below the high watermark can be confirmed, also behind the end of this range.
+        # Everything below the high watermark can be confirmed, also after the end of this range.
         wanted = {one: OffsetRange(ranges[one].start, by_partition[one].log_end) for one in found.by_partition}
         replicas = [
             (partition, files)

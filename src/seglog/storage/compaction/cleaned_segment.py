@@ -17,7 +17,7 @@ _BUFFER = 1 << 20
 class CleanedSegment:
     """Written once from front to back; the indexes are those that appending the same batches would make.
 
-    Invariants: ``position`` bytes of whole batches were written, ``since_entry`` of them behind the last one that got
+    Invariants: ``position`` bytes of whole batches were written, ``since_entry`` of them after the last one that got
     an index entry; ``max_timestamp`` is the largest of any batch, -1 before the first.
     """
 

@@ -1,4 +1,4 @@
-"""A round of compaction, carried out: read the dirty part, then write every group of segments anew (``Cleaner.java``).
+"""A round of compaction, carried out: read the dirty part, then write every group of segments again (``Cleaner.java``).
 
 Nothing here changes the log: the ``.cleaned`` files that come out of a round are for `seglog.storage.compaction` to put
 in place. It may run in the log's process or in another.
@@ -207,7 +207,7 @@ class SourceReader:
     def read(self, source: SourceSegment, start: int, take: Callable[[bytes], int], is_done: Callable[[], bool]) -> int:
         """Hand the segment's bytes from ``start`` on to ``take``, which says how many of them it has used.
 
-        Returns the position behind them. The segment has to end with a whole batch.
+        Returns the position after them. The segment has to end with a whole batch.
         """
         path = segment_paths(self._directory, source.base_offset).log
         file = self._fs.open(path, write=False)

@@ -44,7 +44,7 @@ _NO_BYTES: Final = np.frombuffer(b"\0", np.uint8)[:0]
 
 
 def as_array(data: bytes) -> U8:
-    """Read-only, always: a kernel is compiled anew for every kind of array that it is given."""
+    """Read-only, always: a kernel is compiled again for every kind of array that it is given."""
     return np.frombuffer(data, np.uint8) if data else _NO_BYTES
 
 
@@ -70,7 +70,7 @@ class CompiledMap(KernelFacts):
     """`offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
 
     def __init__(self, slots: int, max_entries: int, hash_key: bytes | None = None) -> None:
-        """``hash_key`` (16 bytes) is drawn anew unless maps are to be compared with each other."""
+        """``hash_key`` (16 bytes) is drawn again unless maps are to be compared with each other."""
         super().__init__()
         self.max_slots = slots
         self.facts[Fact.MAX_ENTRIES] = max_entries

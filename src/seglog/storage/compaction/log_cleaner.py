@@ -45,7 +45,7 @@ COMPILED_FROM: Final = 16 << 20
 CHILD_FROM: Final = 1 << 20
 """Bytes to read from which a child process pays for its start (a tenth of a second)."""
 _MANIFEST_WRITES: Final = 16
-"""How often a round writes a long manifest anew, about."""
+"""How often a round writes a long manifest again, about."""
 
 
 RoundEvents = Callable[[Callable[[], bool]], Generator[OffsetMapStats | CleanedGroup]]
@@ -92,7 +92,7 @@ class CompactionStats(NamedTuple):
 class RoundPlan(NamedTuple):
     """A round, and the log's segments that it is about.
 
-    ``producers`` serves as a token: a truncation makes the log's producers anew, so that they are another object.
+    ``producers`` serves as a token: a truncation makes the log's producers again, so that they are another object.
     """
 
     round: Round
@@ -124,13 +124,13 @@ class _UnchangedLog:
         return log.producers is self._producers and not log.closed and not log.deleted
 
     def replace(self, bases: Collection[int], new: Segment) -> None:
-        """Put ``new`` in place of a group. Called with the log's lock held, behind `holds`."""
+        """Put ``new`` in place of a group. Called with the log's lock held, after `holds`."""
         self._forget(bases)
         self.log.replace_segments([new], [self._waiting.pop(base) for base in bases])
         self._known = self.log.segments
 
     def _forget(self, bases: Collection[int]) -> None:
-        """Take the group out of the manifest, and of a long one, which is written anew each time, some that follow."""
+        """Take the group out of the manifest, and of a long one, which is written again each time, some that follow."""
         manifest = self.log.manifest
         if not manifest.entries.keys().isdisjoint(bases):
             following = islice(self._waiting, len(bases), len(bases) + len(manifest.entries) // _MANIFEST_WRITES)
@@ -277,7 +277,7 @@ def compact(
 def carry_out(
     log: Log, planned: RoundPlan, events: RoundEvents, should_stop: Callable[[], bool] = lambda: False
 ) -> CompactionStats:
-    """Run the round behind ``events``, and put each group in place when it comes."""
+    """Run the round after ``events``, and put each group in place when it comes."""
     round_ = planned.round
     watch = _UnchangedLog(log, planned)
     started = log.clock.monotonic()

@@ -37,7 +37,7 @@ class LastKnown(Protocol):
     @property
     def latest_offset(self) -> int: ...
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether no record of ``key`` is known behind that one."""
+        """Whether no record of ``key`` is known after that one."""
 
 
 class Offsets(Keys, LastKnown, Protocol):

@@ -66,7 +66,7 @@ class KeyRows(NamedTuple):
     rows: U64
 
     def frozen(self) -> U64:
-        """As they come out of bytes: `LastOffsets` takes no others, for its loops are compiled anew for every kind."""
+        """As they come out of bytes: `LastOffsets` takes no others, for its loops are compiled again for every kind."""
         return as_rows(self.rows.tobytes())
 
 

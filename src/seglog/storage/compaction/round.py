@@ -17,7 +17,7 @@ PLAIN: Final = "plain"
 
 
 class SourceSegment(NamedTuple):
-    """A segment that the round reads. Sizes in bytes; ``next_base_offset`` is that of the segment behind it."""
+    """A segment that the round reads. Sizes in bytes; ``next_base_offset`` is that of the segment after it."""
 
     base_offset: int
     next_base_offset: int

@@ -100,7 +100,7 @@ class OffsetCheckpoints:
         self._write(RECOVERY_POINTS, lambda log: log.recovery_point, known or {})
 
     def write_log_starts(self) -> None:
-        """``log-start-offset-checkpoint``: the starts of logs that begin behind their first segment's start."""
+        """``log-start-offset-checkpoint``: the starts of logs that begin after their first segment's start."""
 
         def start(log: Log) -> int | None:
             start = max(log.log_start_offset, self._promised.get(log.topic_partition, 0))

@@ -29,7 +29,7 @@ def walk(
     """The batches and messages of a log file from position ``start``, where one begins, up to ``end`` (its size).
 
     Yields the entry, which says where the batch lies in the third item; its position in the file; and the bytes read.
-    Unless ``whole``, these may end behind the batch's header, and the rest of a large batch is never read. ``lax`` is
+    Unless ``whole``, these may end after the batch's header, and the rest of a large batch is never read. ``lax`` is
     that of `entries`.
 
     Stops before a batch that is not whole in the file. Raises `CorruptBatchError`, with the file's path and the

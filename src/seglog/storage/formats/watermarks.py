@@ -13,7 +13,7 @@ own byte order; entries begin at multiples of 8::
         20  uint16  length of the topic's name in bytes
         22  the name, and zeros up to the next multiple of 8
 
-An entry is written before ``end`` is moved behind it, and never moves: a reader sees all of it or nothing. A larger
+An entry is written before ``end`` is moved past it, and never moves: a reader sees all of it or nothing. A larger
 file replaces one that is full. Both offsets only rise, so each that a reader sees was right at some moment.
 
 Whoever writes the file holds a lock on it (`Fs.lock`), and a file without one says nothing: its broker is dead, and

@@ -1,7 +1,7 @@
 """Staged files into a log, and again after a crash in the middle of it. Only the disk can refuse here.
 
 Items follow each other, each on the disk before the next one's file gets its name: what a crash leaves is a log that
-ends in or behind some item. Items that are there are checked and kept, the rest is added.
+ends in or after some item. Items that are there are checked and kept, the rest is added.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _is_segment(log: Log, log_dir: str, placed: PlacedItem) -> bool:
 
 def _become_segment(log: Log, log_dir: str, plan: PartitionPlan, placed: PlacedItem) -> None:
     """Give a staged segment the place of the active one, which a roll has just made and which is empty."""
-    log.flush(placed.base)  # a segment behind a torn one would be cut off with it
+    log.flush(placed.base)  # a segment after a torn one would be cut off with it
     log.roll()
     log.take_segment(os.path.join(log_dir, placed.item.file), placed.end, leader_epoch=plan.epoch)
     log.fs.fsync_dir(log.path)

@@ -103,7 +103,7 @@ def _replaced(fs: Fs, path: str, swaps: dict[str, SegmentFile], parsed: dict[str
 
 
 def _next_offset(fs: Fs, path: str, base_offset: int) -> int:
-    """The offset behind the last whole batch of a log file; its indexes are not asked."""
+    """The offset after the last whole batch of a log file; its indexes are not asked."""
     following = base_offset
     with closing(fs.open(path, write=False)) as file:
         for entry, _, data in walk(file, whole=False):

@@ -89,7 +89,7 @@ class LeaderEpochs:
         """Let what is known agree with a batch of ``epoch`` at ``offset``, which is there; see `rescan`.
 
         Entries of later epochs that begin at or before it are of a history that the log no longer has: a power cut may
-        bring back the end of a log that was cut off and written anew, while this file was fsynced. An earlier epoch
+        bring back the end of a log that was cut off and written again, while this file was fsynced. An earlier epoch
         that begins at the same offset has no records. A batch without an epoch, of an old format, says nothing.
         """
         if epoch < 0:
@@ -108,7 +108,7 @@ class LeaderEpochs:
         return True
 
     def next_start(self, offset: int) -> int:
-        """Where the first epoch begins that begins behind ``offset``; beyond all offsets if there is none."""
+        """Where the first epoch begins that begins after ``offset``; beyond all offsets if there is none."""
         starts = self._table[1]
         at = bisect_right(starts, offset)
         return starts[at] if at < len(starts) else MAX_INT64

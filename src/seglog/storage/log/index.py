@@ -9,7 +9,7 @@ The index of the active segment is pre-allocated with zeros to ``segment.index.b
 entry's offset is the *last* offset of a batch and its position that batch's *start*. In the time index an entry (T, O)
 says: T is the largest timestamp up to O, and O is the last offset of the earliest batch that has it.
 
-Indexes are derived from the log: where one is missing or wrong, recovery makes it anew. They are not memory-mapped: a
+Indexes are derived from the log: where one is missing or wrong, recovery makes it again. They are not memory-mapped: a
 touch of a page that has no place on a full disk, or that another program has cut off, ends the process (SIGBUS). They
 are read whole when an offset is looked up, and stay in memory while they are among those that were used last.
 """
@@ -69,7 +69,7 @@ def last_true(count: int, holds: Callable[[int], bool]) -> int:
 def count_offset_entries(data: IndexBytes) -> int:
     """Entries of an ``.index`` before the zeros of its pre-allocated rest.
 
-    No entry has relative offset 0: the first one is of a batch behind another one.
+    No entry has relative offset 0: the first one is of a batch after another one.
     """
     unpack = OFFSET_ENTRY.unpack_from
     return last_true(len(data) // 8, lambda slot: unpack(data, slot * 8)[0] != 0) + 1
@@ -164,7 +164,7 @@ class _SegmentIndex(ABC):
 
     @abstractmethod
     def _is_entry(self, slot: bytes) -> bool:
-        """Whether these bytes are an entry, and not zeros behind the last one."""
+        """Whether these bytes are an entry, and not zeros after the last one."""
 
     def _count_entries(self, slots: int, read: Callable[[int], bytes]) -> int:
         """How many of a file's ``slots``, the last of which is zeros, are entries."""
@@ -211,7 +211,7 @@ class _SegmentIndex(ABC):
         return bytes(self._data()[slot * entry : (slot + 1) * entry])
 
     def make_room(self) -> None:
-        """Let the file be as long as an active segment's; bytes behind the entries in use are zeros."""
+        """Let the file be as long as an active segment's; bytes after the entries in use are zeros."""
         self._file.set_size(self.max_bytes)
         self.max_count = max(self.max_bytes // self.ENTRY.size, self.count)
 
@@ -304,7 +304,7 @@ class OffsetIndex(_SegmentIndex):
         return OffsetPosition(self.base_offset + relative, position)
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry behind the last one; it must not be full."""
+        """Add an entry after the last one; it must not be full."""
         self._file.append(OFFSET_ENTRY.pack(offset - self.base_offset, position))
         self.count += 1
         self.last_offset = offset
@@ -324,7 +324,7 @@ class OffsetIndex(_SegmentIndex):
             return int(unpack(data, slot * 8)[1]) if slot >= 0 else 0
 
     def last_offset_at(self, position: int) -> int | None:
-        """The last offset of the first batch that is indexed and starts at ``position`` or behind it."""
+        """The last offset of the first batch that is indexed and starts at ``position`` or after it."""
         unpack = OFFSET_ENTRY.unpack_from
         with self._file.lock:
             data, count = self._entries()

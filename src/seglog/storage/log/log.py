@@ -556,7 +556,7 @@ class Log:
         return self._rng.randrange(limit) if limit > 0 else 0
 
     def defer_flushes(self) -> None:
-        """From now on an append does not wait for the flush that ``flush.messages`` asks for: who appends sees to it
+        """From now on an append does not wait for the flush that ``flush.messages`` asks for: the caller flushes
         (`needs_flush`) before anything above `flushed_end` is acknowledged."""
         self._defers_flushes = True
 
@@ -886,7 +886,7 @@ class Log:
             try:
                 yield
             except FileNotFoundError:
-                with self.lock:  # files are opened by their names: who renames the directory has it until all is said
+                with self.lock:  # files are opened by name: the caller that renames the directory holds it
                     self._check_open()
                 raise
 

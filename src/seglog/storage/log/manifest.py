@@ -5,7 +5,7 @@ A regular file in the partition's directory, made when its first segment is seal
     0   8  magic "seglogmf"
     8  entries of 40 bytes:
         0   8  baseOffset
-        8   8  endOffset     behind the segment's last batch
+        8   8  endOffset     after the segment's last batch
        16   8  size          bytes of the .log file
        24   4  lastCrc       the crc field of the last batch
        28   4  chain         CRC-32C over the first 21 bytes (baseOffset to crc) of all batches, one after the other
@@ -21,7 +21,7 @@ incomplete end is what a power cut leaves of an append, and is passed over.
 A second file shows whether another program has written to the partition: the witness
 ``09223372036854775807.snapshot.deleted``: every Kafka, and every seglog that knows no manifest, deletes files of that
 suffix whenever it loads the partition, and before it does anything else. **The manifest is believed only while the
-witness is there.** Without it, all entries are forgotten and made anew. The witness is created after the manifest, so
+witness is there.** Without it, all entries are forgotten and made again. The witness is created after the manifest, so
 it never vouches for an old one.
 """
 
@@ -190,7 +190,7 @@ class Manifest:
     """The manifest of an open partition. Its lock is the last that is taken: a log's may be held."""
 
     def __init__(self, fs: Fs, path: str, on_disk: ManifestContent | None = None) -> None:
-        """``on_disk``: the believed manifest; without, the file is written anew with the first entry."""
+        """``on_disk``: the believed manifest; without, the file is written again with the first entry."""
         self._fs = fs
         self._path = path  # guarded by _lock
         self._lock = threading.Lock()
@@ -244,12 +244,12 @@ class Manifest:
             if gone & self._entries.keys():
                 try:
                     self._rewrite({base: entry for base, entry in self._entries.items() if base not in gone})
-                except NoSpaceError:  # what takes files away must not need room: the manifest is made anew later
+                except NoSpaceError:  # what takes files away must not need room: the manifest is made again later
                     discard(self._fs, self._path)
                     self._entries, self._end = {}, None
 
     def forget_from(self, base_offset: int) -> None:
-        """Take the segment of ``base_offset`` out and all behind it."""
+        """Take the segment of ``base_offset`` out and all after it."""
         self.forget([base for base in self._entries if base >= base_offset])
 
     def moved_to(self, path: str) -> None:
@@ -262,7 +262,7 @@ class Manifest:
         data, seed = encode_entries(added, seed, active=active)
         file = self._fs.open(os.path.join(self._path, MANIFEST))
         try:
-            file.truncate(position)  # what a power cut has left of an append would look like damage behind this one
+            file.truncate(position)  # what a power cut has left of an append would look like damage after this one
             file.pwrite(data, position)
             file.fsync()
         finally:

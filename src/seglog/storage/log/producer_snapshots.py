@@ -1,4 +1,4 @@
-"""Producer snapshots on disk, and the producers' state made anew from one of them and the log."""
+"""Producer snapshots on disk, and the producers' state made again from one of them and the log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Cut a log at its first bad batch, and save the bytes that are cut.
 
-The bytes from the bad batch on, and the segments behind it, go to a directory of their own in the partition's::
+The bytes from the bad batch on, and the segments after it, go to a directory of their own in the partition's::
 
     .seglog/cut-<ms since 1970>/00000000000000000000.log.from-4711     the tail, from position 4711 on
     .seglog/cut-<ms since 1970>/00000000000000009000.log               a later segment, whole
@@ -109,7 +109,7 @@ def save_log(fs: Fs, path: str, reason: str, now_ms: int) -> EmptiedLog:
 
 
 def cut_log(fs: Fs, path: str, segment: Segment, later: Sequence[SegmentPaths], bad: CorruptError, now_ms: int) -> Cut:
-    """End the log at ``path`` with the good batches of ``segment``; ``later`` are the files of the segments behind it.
+    """End the log at ``path`` with the good batches of ``segment``; ``later`` are the files of the segments after it.
 
     Stopped anywhere, it can be begun again: the bad bytes go last, when all that followed them is gone for good.
     """

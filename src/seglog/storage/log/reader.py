@@ -1,7 +1,7 @@
 """All records of a log one after the other: across segments, without those of aborted transactions, with CRCs checked.
 
-A `RecordReader` does what a loop over `Log.read` must do: it continues after control batches, behind transactions that
-were aborted and behind gaps that compaction left, from the end of one segment into the next.
+A `RecordReader` does what a loop over `Log.read` must do: it continues after control batches, after transactions that
+were aborted and after gaps that compaction left, from the end of one segment into the next.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RecordSource(Protocol):
 class RecordReader:
     """An iterator, and an asynchronous one, over the records of a log; made by `Log.records`.
 
-    ``next_offset`` is where it goes on: behind the last record that it gave, and behind all that it passed over. With
+    ``next_offset`` is where it goes on: after the last record that it gave, and after all that it passed over. With
     ``follow`` it waits for records and ends when the log is closed. One thread or task uses it at a time.
     """
 

@@ -46,7 +46,7 @@ class LogSlice(NamedTuple):
     """A slice of one segment's file: nothing is read before `read` is called, so that a server may send it in pieces.
 
     It begins with the batch that holds ``offset`` and may end inside of one. ``next_offset`` is where to go on when it
-    is empty: behind a gap that compaction left, or ``offset`` itself at the end. ``is_cut``: it is empty, for not even
+    is empty: after a gap that compaction left, or ``offset`` itself at the end. ``is_cut``: it is empty, for not even
     its first batch was let in.
 
     A file that is removed meanwhile stays open for as long as a slice refers to it: do not keep slices.
@@ -185,7 +185,7 @@ def _fetch(log: ReadableLog, offset: int, max_bytes: int, up_to: UpTo, *, min_on
         segment = segments[at]
         file = segment.log  # before it can be removed
         found = segment.locate(offset)
-        if found is None:  # behind the last batch here: compaction may have left a gap up to the next segment
+        if found is None:  # after the last batch here: compaction may have left a gap up to the next segment
             at += 1
             continue
         end = _end_position(segments, at, limit, log_end)

@@ -1,4 +1,4 @@
-"""The records of a batch that is to be appended: what a topic asks of each, and the batch made anew where it must be.
+"""The records of a batch that is to be appended: what a topic asks of each, and the batch made again where it must be.
 Pure.
 
 Rules of Kafka 4.4's ``LogValidator.java``, for batches of magic 2.

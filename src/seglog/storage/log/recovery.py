@@ -1,8 +1,8 @@
-"""Loading a partition: what a crash left is cleared, unflushed segments are checked, state is made anew.
+"""Loading a partition: what a crash left is cleared, unflushed segments are checked, state is made again.
 
 The rules of Kafka's ``LogLoader.java``, and one of our own (R5): a bad batch *below* what was flushed, or below the
 checkpointed high watermark, is damage, not a torn write. Kafka would cut there and delete all that follows; we refuse
-the partition and name the tool that repairs it. What is cut above it is saved in the partition's ``.seglog``.
+the partition and name the tool that repairs it. Bytes that are cut above it are saved in the partition's ``.seglog``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RecoveryReport:
     split: tuple[int, ...]
     """Segments that were split because their offsets did not fit their indexes."""
     unreadable: tuple[str, ...]
-    """Errors in producer snapshots, which were made anew."""
+    """Errors in producer snapshots, which were made again."""
     log_start_offset: int
     log_end_offset: int
 
@@ -305,7 +305,7 @@ class _Loader:
         left = self._manifest.active
         if known.clean and left is not None and (left.base_offset, left.size) == (active.base_offset, active.size):
             active.resume(left.chain)
-        # If a power cut took an empty segment behind it, the last one was sealed, and is written again.
+        # If a power cut took an empty segment after it, the last one was sealed, and is written again.
         self._manifest.forget([active.base_offset])
         active.become_active()
         producers = self._producers_at(end, log_start, trust_none=known.clean)
@@ -355,7 +355,7 @@ class _Loader:
         return True
 
     def _first_unflushed(self, found: list[SegmentPaths]) -> int:
-        """Position in ``found`` of the segment that the recovery point lies in; behind the last after a clean stop."""
+        """Position in ``found`` of the segment that the recovery point lies in; after the last after a clean stop."""
         if self._known.clean:
             return len(found)
         below = [paths for paths in found if paths.base_offset <= (self._known.recovery_point or 0)]
@@ -409,7 +409,7 @@ class _Loader:
                 raise differs(self._path, found)
 
     def _scan(self, segment: Segment) -> SegmentScan:
-        """Check every batch and make the indexes anew; the producers' state follows."""
+        """Check every batch and make the indexes again; the producers' state follows."""
         base = segment.base_offset
         producers = self._producers_at(base, self._known.log_start_offset)
         producer_snapshots.take_if_room(self._fs, self._path, producers)

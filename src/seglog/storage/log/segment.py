@@ -222,7 +222,7 @@ class Segment:
         self.log.truncate(max(size, self.size))
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Drop the batch that holds ``offset`` and all behind it; returns how many bytes went."""
+        """Drop the batch that holds ``offset`` and all after it; returns how many bytes went."""
         found = self.locate(offset)
         for index in self._indexes:
             index.truncate_to(offset)
@@ -254,7 +254,7 @@ class Segment:
         self.size, self._chain = size, chain
 
     def read_largest_timestamp(self) -> None:
-        """Find the largest timestamp anew: the time index's last, or one of a batch behind it."""
+        """Find the largest timestamp again: the time index's last, or one of a batch after it."""
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         start = self.offset_index.lookup(self.max_timestamp_offset).position
         for header, _, _ in self.headers(start):
@@ -274,7 +274,7 @@ class Segment:
     # Reading
 
     def locate(self, offset: int) -> BatchLocation | None:
-        """The first batch whose last offset is ``offset`` or above; None: behind the end."""
+        """The first batch whose last offset is ``offset`` or above; None: after the end."""
         # Its own loop: every fetch runs it, and `walk` takes twice the time of a look-up.
         position, end, unpack = self.offset_index.lookup(offset).position, self.size, BATCH_PREFIX.unpack_from
         while position < end:
@@ -341,7 +341,7 @@ class Segment:
                 for record in self._records(data, header, position):
                     if record.timestamp >= timestamp and record.offset >= from_offset:
                         return TimestampOffset(record.timestamp, record.offset), header.leader_epoch
-            except TooLargeError:  # one of its records is it: who reads from here on finds it
+            except TooLargeError:  # one of its records is too large: the next reader finds it
                 return TimestampOffset(timestamp, max(header.base_offset, from_offset)), header.leader_epoch
         return None
 
@@ -369,7 +369,7 @@ class Segment:
             raise error.at(file=self.paths.log, base=position, offset=header.base_offset) from error
 
     def next_offset(self) -> int:
-        """The offset behind the last batch, found from the last index entry on."""
+        """The offset after the last batch, found from the last index entry on."""
         start = self.offset_index.lookup(self.offset_index.last_offset).position
         following = self.base_offset
         for header, _, _ in self.headers(start):
@@ -377,7 +377,7 @@ class Segment:
         return following
 
     def tail(self) -> tuple[int, int]:
-        """The offset behind the last batch, and that batch's CRC, found from the last index entry on."""
+        """The offset after the last batch, and that batch's CRC, found from the last index entry on."""
         start = self.offset_index.lookup(self.offset_index.last_offset).position
         following, crc = self.base_offset, 0
         for header, _, _ in self.headers(start):
@@ -426,7 +426,7 @@ class Segment:
         self.log.fsync()
 
     def rename(self, suffix: str) -> None:
-        """Give all files of the segment another suffix behind their names ("" for none)."""
+        """Give all files of the segment another suffix after their names ("" for none)."""
         plain = segment_paths(self.directory, self.base_offset)
         renamed = SegmentPaths(self.base_offset, *(path + suffix for path in plain[1:]))
         if isinstance(self.log, SealedFile):

@@ -204,11 +204,11 @@ class SealedFile:
 
 
 class DerivedFile:
-    """Bytes at the end of a file that can be made anew from the log. Nothing stays open between two calls.
+    """Bytes at the end of a file that can be made again from the log. Nothing stays open between two calls.
 
     What is appended is written when there are ``write_at`` bytes of it, and by `write`: until then it is in memory.
     A full disk does not refuse an append; `write` and `flush` say so. Invariant: the file has the first ``written``
-    bytes; behind them there may be zeros, as in a file that was pre-allocated.
+    bytes; after them there may be zeros, as in a file that was pre-allocated.
     """
 
     __slots__ = (
@@ -288,7 +288,7 @@ class DerivedFile:
             return data + self._pending if start + len(data) == self.written else data
 
     def truncate(self, size: int) -> None:
-        """Keep the first ``size`` bytes, and cut off what the file has behind them."""
+        """Keep the first ``size`` bytes, and cut off what the file has after them."""
         with self.lock:
             if size >= self.written:
                 del self._pending[size - self.written :]
@@ -299,7 +299,7 @@ class DerivedFile:
             self.set_size()
 
     def set_size(self, size: int = 0) -> None:
-        """Let the file have ``size`` bytes, or as many as are in use if those are more; behind them there are zeros."""
+        """Let the file have ``size`` bytes, or as many as are in use if those are more; after them there are zeros."""
         with self.lock:
             size = max(size, self.written)
             if self._is_gone or self.file_size == size == max(self.written, self._zeros_to):

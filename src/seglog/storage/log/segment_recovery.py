@@ -1,4 +1,4 @@
-"""Recovery of one segment: check every batch, make the indexes anew, follow producers and epochs.
+"""Recovery of one segment: check every batch, make the indexes again, follow producers and epochs.
 
 The rules of Kafka's ``LogSegment.recover``, but for one: where batches and known epochs contradict each other, here the
 batches are right. Nothing is cut: the caller learns where the good batches end.
@@ -44,7 +44,7 @@ _OFFSET_LENGTH: Final = Struct(">qi")
 class SegmentScan(NamedTuple):
     """The result of recovering a segment: ``size`` bytes of good batches, after which comes ``next_offset``.
 
-    ``bad`` is the fault of the bytes behind them, if any. ``overflow``: the next batch is good, but its offset cannot
+    ``bad`` is the fault of the bytes after them, if any. ``overflow``: the next batch is good, but its offset cannot
     be written relative to the segment's base (KAFKA-6264). ``epochs_changed``: the file must be written again.
     """
 

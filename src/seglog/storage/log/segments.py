@@ -114,7 +114,7 @@ class Segments:
         """Give a finished segment, whose log file is at ``staged``, the names and the place of the active one, which
         is empty. A flush may still use that one.
 
-        The ``.log`` is renamed first: then it is there, and an index that a crash leaves behind is made anew.
+        The ``.log`` is renamed first: then it is there, and an index that a crash leaves behind is made again.
         """
         fs, paths, root = self._fs, self.active.paths, staged.removesuffix(LOG)
         fs.rename(staged, paths.log)
@@ -193,7 +193,7 @@ class Segments:
 
         A crash at any moment leaves the old or the new segments (``LocalLog.java``). Before step 1 is done for the last
         file, the next start drops everything new; from then on it drops everything old and goes on with step 3
-        (`seglog.storage.log.crash_cleanup`). The start recognises old segments by their offsets. An old segment behind
+        (`seglog.storage.log.crash_cleanup`). The start recognises old segments by their offsets. An old segment after
         the last batch of the new one may therefore survive a crash; the next round removes it.
 
         Both sequences ascend. Readers see the old segments or the new ones, and keep files that they have open.

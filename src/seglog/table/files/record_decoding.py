@@ -1,4 +1,4 @@
-"""What a run makes of the log's keys and values: bytes, or columns with types."""
+"""The keys and values of a run: bytes, or columns with types."""
 
 from __future__ import annotations
 

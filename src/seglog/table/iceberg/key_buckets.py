@@ -49,7 +49,7 @@ class BucketFile(NamedTuple):
 
 
 class KeyedFacts(NamedTuple):
-    """What a snapshot of a keyed table says beside its positions."""
+    """The facts that a snapshot of a keyed table states beside its positions."""
 
     split_keys: int
     surveyed_ms: int

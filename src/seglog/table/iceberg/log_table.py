@@ -283,7 +283,7 @@ class LogTable:
         return None if current is None else self._positions_at(current)
 
     def keyed_facts(self, number: int | None = None) -> KeyedFacts | None:
-        """What the current snapshot of a keyed table says, or the one with that id; None before the first commit."""
+        """Of the current snapshot of a keyed table, or the one with that id; None before the first commit."""
         current = self._table.current_snapshot() if number is None else self._table.snapshot_by_id(number)
         return None if current is None else facts_in(self._said_at(current))
 
@@ -477,7 +477,7 @@ class LogTable:
 class _Transaction(Transaction):
     """Keeps the metadata that its updates lead to.
 
-    pyiceberg makes it anew, with a deep copy of all snapshots, each time that it reads it: about 18 times a commit. In
+    pyiceberg makes it again, with a deep copy of all snapshots, each time that it reads it: about 18 times a commit. In
     a table of 100 snapshots, that is two thirds of a commit's time.
     """
 

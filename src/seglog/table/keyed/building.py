@@ -95,7 +95,7 @@ def update_keyed_table(
     ``log``, ``table``, ``bloom``, ``delta`` and ``catalog`` are those of `seglog.table.building.update_table`.
     The table is created if need be, with ``buckets``, 16 by default, which never changes. Only buckets with keys that
     changed are rewritten, by ``workers`` threads, by default one for each core. Each of them holds ``maxMemoryPerTask``
-    (128m) bytes of rows, then spills. ``rebuild`` makes all of the table anew from all of the log, in one commit.
+    (128m) bytes of rows, then spills. ``rebuild`` makes all of the table again from all of the log, in one commit.
     ``delete_retention_ms`` is the topic's ``delete.retention.ms``, for a log that does not tell it.
 
     Raises `InvalidRecordError` for a record without a key; `DataLossError` if the log no longer has the records that

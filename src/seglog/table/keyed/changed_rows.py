@@ -77,7 +77,7 @@ class ChangedRows:
         self.spills += 1
 
     def _divided(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """What has arrived, which is not held any more, as rows of each bucket."""
+        """The rows that have arrived, by bucket; they are no longer held."""
         arrived, self._arrived, self._arrived_bytes = self._arrived, [], 0
         if not any(batch.num_rows for batch in arrived):
             return

@@ -45,9 +45,9 @@ class CompactionGuard:
         self.delete_retention_ms = int(config[DELETE_RETENTION]) if config.get(DELETE_RETENTION) else given_retention_ms
 
     def check(self, positions: Mapping[int, Position], elapsed_ms: int) -> None:
-        """Raise `DataLossError` if tombstones behind ``positions``, the log's ends ``elapsed_ms`` ago, may be gone.
+        """Raise `DataLossError` if tombstones after ``positions``, the log's ends ``elapsed_ms`` ago, may be gone.
 
-        It must be called again when the records behind them have been read.
+        It must be called again when the records after them have been read.
         """
         for extent in self._extents:
             position = positions.get(extent.topic_partition.partition)

@@ -1,7 +1,7 @@
 """Whether tombstones that a table has not seen may be gone from a compacted log. Pure.
 
 Compaction keeps a tombstone for ``delete.retention.ms`` after the first round that finds it. The table's last run saw
-the end of the log, which no round had reached. So a tombstone behind that end is there as long as less time has passed.
+the end of the log, which no round had reached. So a tombstone after that end is there as long as less time has passed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the transactions of a job visible together, or none of them.
 
 With a mark the decision is durable first: then every transaction that it names will be committed, now or by the next
-who reads it. A driver that dies in between leaves either nothing, or a decision that the repeated batch finds.
+reader. A driver that dies in between leaves either nothing, or a decision that the repeated batch finds.
 """
 
 from __future__ import annotations
