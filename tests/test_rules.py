@@ -25,6 +25,8 @@ _TIME_DOORS = {
     "seglog/core/clock.py": "the door itself",
 }
 _KAZOO_DOOR = "seglog/cluster/zookeeper_connection.py"
+_COMPILER = "seglog/records/kafka_messages.py"
+"""It compiles writers from Kafka's schemas, which are constants of ours."""
 _NEVER = {"eval", "exec", "pickle", "marshal", "shelve"}
 
 
@@ -61,7 +63,7 @@ def test_one_door_for_files_one_for_time_and_one_for_zookeeper(path: Path) -> No
         assert "time" not in imports
     if _name(path) != _KAZOO_DOOR:
         assert [name for name in imports if name.split(".")[0] == "kazoo"] == []
-    assert sorted((calls | imports) & _NEVER) == []
+    assert sorted((calls | imports) & _NEVER) == (["exec"] if _name(path) == _COMPILER else [])
 
 
 def test_an_engine_starts_without_the_extras(tmp_path: Path) -> None:
