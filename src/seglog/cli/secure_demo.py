@@ -6,7 +6,7 @@ certificates are new at each start, the passwords stay.
 
 from __future__ import annotations
 
-import os
+import os.path
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,7 +15,7 @@ from typing import Final
 
 from seglog.cli.options import OptionError
 from seglog.core.addresses import Address, parse_host_port
-from seglog.core.fs import OsFs, write_private
+from seglog.core.fs import OsFs, make_private_directory, write_private
 
 USERS: Final = ("admin", "alice", "bob")
 LISTENER: Final = "SASL_SSL"
@@ -88,7 +88,7 @@ class SecureDemo:
         if len(wanted) > 1 or is_other:
             raise OptionError("--secure-demo has one listener: --listen HOST:PORT")
         address = Address(LISTENER, wanted[0].host, wanted[0].port)
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        make_private_directory(self.folder)
         store = self._issue(address.host)
         self._replace("users.properties", f"users={','.join(f'{user}={self._password(user)}' for user in USERS)}\n")
         if address.port:  # a client may connect as soon as the port is there
@@ -123,7 +123,7 @@ class SecureDemo:
 
         for name in ("ca.pem", "broker.pem", "broker.key", "broker.crt"):
             with suppress(FileNotFoundError):
-                os.unlink(self._path(name))
+                OsFs().unlink(self._path(name))
         hosts = dict.fromkeys([*_ALWAYS, *([host] if host else [])])
         return DemoAuthority(self.folder).issue("broker", list(hosts)).store
 
@@ -140,5 +140,5 @@ class SecureDemo:
         with suppress(FileNotFoundError):
             if OsFs().read(path) == text.encode():
                 return
-            os.unlink(path)
+            OsFs().unlink(path)
         write_private(path, text.encode())

@@ -488,6 +488,11 @@ def unnamed_file(data: bytes) -> Iterator[str]:
         os.close(fd)
 
 
+def make_private_directory(path: str) -> None:
+    """Make a directory, with its parents, that no other user can enter, unless it is there."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+
+
 def write_private(path: str, data: bytes) -> None:
     """Write a new file that no other user can read. FileExistsError if there is one."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, 0o600)
