@@ -103,7 +103,8 @@ class RunningNode(Service):
 class Wire:
     """One connection, by our own protocol code: any request of any version."""
 
-    def __init__(self, bootstrap: str, *, timeout: float = 30) -> None:
+    def __init__(self, bootstrap: str, *, timeout: float = 30, client_id: str = "test") -> None:
+        self._client_id = client_id.encode()
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=timeout)
         self._number = 0
@@ -141,9 +142,8 @@ class Wire:
         version = api.high if version is None else version
         self._number += 1
         body = write_message(request_class(key, version), contents)
-        head = (
-            struct.pack(">hhih", key, version, self._number, 4) + b"test" + (b"\0" if version >= api.flexible else b"")
-        )
+        head = struct.pack(">hhih", key, version, self._number, len(self._client_id)) + self._client_id
+        head += b"\0" if version >= api.flexible else b""
         self.send_raw(head + body)
 
     def send_raw(self, frame: bytes) -> None:

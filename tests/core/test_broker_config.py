@@ -121,6 +121,12 @@ transaction.state.log.num.partitions | INT | 50 | [1,...]
 transaction.state.log.replication.factor | SHORT | 3 | [1,...]
 transaction.state.log.segment.bytes | INT | 104857600 | [1,...]
 transactional.id.expiration.ms | INT | 604800000 | [1,...]
+controller.quota.window.num | INT | 11 | [1,...]
+controller.quota.window.size.seconds | INT | 1 | [1,...]
+quota.window.num | INT | 11 | [1,...]
+quota.window.size.seconds | INT | 1 | [1,...]
+replication.quota.window.num | INT | 11 | [1,...]
+replication.quota.window.size.seconds | INT | 1 | [1,...]
 """
 )
 """Printed from ``AbstractKafkaConfig.CONFIG_DEF`` of Kafka 4.4.0: name, type, default, valid values."""

@@ -40,7 +40,7 @@ def is_as_in_kafka(row: Setting, key: KafkaKey) -> bool:
         return f"[{rule.low:g},...,{rule.high:g}]" == key.valid
     if isinstance(rule, Enumeration | Names):
         return f"[{', '.join(rule.choices if isinstance(rule, Enumeration) else rule.names)}]" == key.valid
-    return key.valid == "null" if isinstance(rule, Boolean) else row.name in REFUSED_TOPIC_KEYS
+    return key.valid == "null" if isinstance(rule, Boolean) else row.name in TOPIC_KEYS and not row.attribute
 
 
 def test_the_topic_keys_are_those_of_kafka() -> None:
@@ -143,7 +143,8 @@ REFUSED = [
     ("internal.segment.bytes", "13", "14 to 2147483647"),
     ("remote.storage.enable", "true", "only false, since seglog has no tiered storage"),
     ("local.retention.ms", "5", "only -2, since seglog has no tiered storage"),
-    ("leader.replication.throttled.replicas", "0:1", "only the empty list, since seglog does not throttle replication"),
+    ("leader.replication.throttled.replicas", "0:1,2", "the literal '*' or a list of partition:broker"),
+    ("follower.replication.throttled.replicas", "*,0:1", "the literal '*' or a list of partition:broker"),
     # Python's own types
     ("segment.ms", True, "1 to 9223372036854775807"),
     ("segment.ms", 5.0, "1 to 9223372036854775807"),
@@ -184,6 +185,13 @@ def test_an_unknown_key_names_itself_and_the_nearest(name: str, near: str) -> No
         LogConfig.from_mapping({name: "1"})
     with pytest.raises(InvalidConfigError, match=r"unknown topic configuration 'xyzzy'$"):
         LogConfig.from_mapping({"xyzzy": "1"})
+
+
+@pytest.mark.parametrize("text", ["", "*", "0:1", " 0:1 , 1:2", "0:1,"])
+def test_throttled_replicas_are_a_list_or_all(text: str) -> None:
+    config = LogConfig.from_mapping({"leader.replication.throttled.replicas": text})
+    assert config == LogConfig()
+    assert config.overrides() == {"leader.replication.throttled.replicas": text.replace(" ", "")}
 
 
 def test_a_key_without_effect_passes_with_its_default() -> None:
@@ -303,7 +311,8 @@ def test_every_topic_default_can_be_set_and_is_no_override() -> None:
         config = LogDirConfig.from_mapping({row.name: row.rule.format(row.default)})
         assert config == LogDirConfig(), topic_key
         assert config.topics.overrides() == {}
-    assert set(TOPIC_KEYS) - set(SYNONYMS) == {"internal.segment.bytes", *REFUSED_TOPIC_KEYS}
+    throttled = {f"{side}.replication.throttled.replicas" for side in ("leader", "follower")}
+    assert set(TOPIC_KEYS) - set(SYNONYMS) == {"internal.segment.bytes", *throttled, *REFUSED_TOPIC_KEYS}
 
 
 @pytest.mark.parametrize(

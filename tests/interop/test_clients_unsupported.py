@@ -22,10 +22,6 @@ TOOLS = {
     "share-groups": (["--describe", "--group", "g"], "The version of API is not supported"),
     "streams-groups": (["--describe", "--group", "g"], "The version of API is not supported"),
     "transactions": (["list"], "TransactionalId"),
-    "configs": (
-        ["--alter", "--add-config", "producer_byte_rate=1", "--entity-type", "clients", "--entity-name", "c"],
-        "seglog has no quotas",
-    ),
 }
 
 

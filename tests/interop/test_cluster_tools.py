@@ -69,6 +69,32 @@ def test_kafkas_tools(cluster: Cluster, version: KafkaVersion, topic_name: str, 
     _check_without_one(ran, topic_name)
 
 
+def test_a_throttled_move_sets_its_throttles_and_takes_them_back(
+    cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    steps = Steps(CURRENT, cluster.bootstrap)
+    moved = _Files(tmp_path).moves((topic_name, 0, [2, 3]))
+    topic, broker = ("configs", "--describe", "--topic", topic_name), ("configs", "--describe", "--broker", "2")
+    steps.add("create", "topics", "--create", "--topic", topic_name, "--replica-assignment", "1:2")
+    steps.add("move", "reassign-partitions", "--execute", *moved, "--throttle", "50000000")
+    steps.add("topic", *topic)
+    steps.add("broker", *broker)
+    steps.add("faster", "reassign-partitions", "--execute", "--additional", *moved, "--throttle", "60000000")
+    steps.add("verify", "reassign-partitions", "--verify", *moved, until="Clearing topic-level throttles")
+    steps.add("topic then", *topic)
+    steps.add("broker then", *broker)
+    ran = steps.run()
+    assert "The inter-broker throttle limit was set to 50000000 B/s" in ran["move"].out, ran
+    assert "leader.replication.throttled.replicas=0:1,0:2" in ran["topic"].out, ran
+    assert "follower.replication.throttled.replicas=0:3" in ran["topic"].out, ran
+    assert "leader.replication.throttled.rate=50000000" in ran["broker"].out, ran
+    assert "follower.replication.throttled.rate=50000000" in ran["broker"].out, ran
+    assert f"Reassignment of partition {topic_name}-0 is completed." in ran["verify"].out, ran
+    assert "Clearing broker-level throttles" in ran["verify"].out, ran
+    assert "throttled" not in ran["topic then"].out + ran["broker then"].out, ran
+    cluster.wait_healthy()
+
+
 def _are_moved(seen: ClusterStatus, topic: str) -> bool:
     found = {one.number: one for one in seen.partitions if one.topic == topic}
     return all(

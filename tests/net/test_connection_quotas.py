@@ -15,9 +15,11 @@ from contextlib import suppress
 
 import pytest
 
+from seglog.core.rates import Window
+from seglog.core.types import MAX_INT32
 from seglog.net import listener
 from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, IdleLimits, Reply
-from seglog.net.connection_quotas import MANY_STALLED, SMALL_SLICE_BYTES, CreationRate
+from seglog.net.connection_quotas import MANY_STALLED, SMALL_SLICE_BYTES, CreationRates
 from seglog.net.listener import WRITE_AHEAD, Keepalive
 from tests.net.serving import Bytes, Run, Served, answer, ask, echo, frame, is_closed, serving, until
 
@@ -34,23 +36,66 @@ async def goes_on(served: Served) -> None:
 # How many, and how fast
 
 
+def rates(now: list[float], most: int = MAX_INT32, protected: str | None = None) -> CreationRates:
+    return CreationRates(lambda: now[0], Window(), most, protected)
+
+
 def test_a_rate_is_counted_over_ten_seconds() -> None:
     now = [0.0]
-    rate = CreationRate(2, lambda: now[0])
-    assert [rate.take() for _ in range(20)] == [0.0] * 20
-    assert [rate.take() for _ in range(3)] == [0.5, 1.0, 1.5]
-    now[0] += 1.5
-    assert rate.take() == 0.5
+    limited = rates(now, 2)
+    assert [limited.take("L") for _ in range(20)] == [0.0] * 20
+    assert [limited.take("L") for _ in range(3)] == [0.5, 1.0, 1.0]  # one sample is the longest wait
     now[0] += 1000
-    assert [rate.take() for _ in range(21)] == [0.0] * 20 + [0.5]
-    rate.change(4)
-    assert [rate.take() for _ in range(41)] == [0.0] * 40 + [0.25]
+    assert [limited.take("L") for _ in range(21)] == [0.0] * 20 + [0.5]
+    limited.limit(4, {})
+    assert [limited.take("L") for _ in range(20)] == [0.0] * 19 + [0.25]
+    limited.limit(MAX_INT32, {})
+    assert limited.take("L") == 0.0
+
+
+def test_a_listener_has_a_rate_of_its_own() -> None:
+    limited = rates([0.0], 4, protected="BROKERS")
+    limited.limit(4, {"SLOW": 1, "BROKERS": 3})
+    assert [limited.take("SLOW") for _ in range(11)] == [0.0] * 10 + [1.0]
+    assert [limited.take("BROKERS") for _ in range(31)] == [0.0] * 30 + [1 / 3 // 0.001 / 1000]
+    assert [limited.take("FAST") for _ in range(30)] == [0.0] * 29 + [0.25]  # eleven were those of SLOW
+
+
+def test_an_address_has_a_rate_of_its_own() -> None:
+    now = [0.0]
+    limited = rates(now, 100)
+    limited.limit_ips({"10.0.0.1": 1}, 2)
+    assert [limited.take_ip("L", "10.0.0.1") for _ in range(12)] == [0.0] * 10 + [1.0] * 2
+    assert [limited.take_ip("L", "10.0.0.2") for _ in range(21)] == [0.0] * 20 + [0.5]
+    now[0] = 100.0
+    assert limited.take_ip("L", "10.0.0.1") == 0.0
+    limited.limit_ips({})
+    assert [limited.take_ip("L", "10.0.0.1") for _ in range(30)] == [0.0] * 30
+
+
+def test_a_connection_that_an_address_may_not_open_does_not_count_elsewhere() -> None:
+    limited = rates([0.0], 2)
+    limited.limit_ips({}, 1)
+    for number in range(100):
+        limited.take("L")
+        assert (limited.take_ip("L", "10.0.0.1") > 0) is (number >= 10)
+    assert [limited.take("L") for _ in range(11)] == [0.0] * 10 + [0.5]
+
+
+def test_rates_of_addresses_that_are_gone_take_no_memory() -> None:
+    now = [0.0]
+    limited = rates(now)
+    limited.limit_ips({}, 1)
+    for number in range(20_000):
+        now[0] += 0.1
+        limited.take_ip("L", f"10.0.{number // 256}.{number % 256}")
+    assert len(limited._ip_rates) < 3_000
 
 
 def test_connections_that_come_too_fast_wait(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
         async with serving(echo) as served:
-            served.shared.rate = CreationRate(2, lambda: 0.0)  # while no time goes by
+            served.shared.rates = rates([0.0], 2)  # while no time goes by
             loop = asyncio.get_running_loop()
             for _ in range(20):
                 await goes_on(served)
@@ -61,6 +106,35 @@ def test_connections_that_come_too_fast_wait(run: Run, caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "seglog.net"):
         run(act)
     assert caplog.text.count("max.connection.creation.rate") == 1
+
+
+def test_an_address_that_comes_too_fast_is_hung_up_on_later(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo) as served:
+            served.shared.rates = rates([0.0])
+            served.shared.rates.limit_ips({"127.0.0.1": 4})
+            clients = [await served.connect() for _ in range(41)]
+            assert await ask(*clients[39], b"fine") == b"enif"
+            assert await is_closed(clients[40][0])
+            assert len(served.shared.connections) == 40
+            served.shared.rates.limit_ips({})
+            await goes_on(served)
+
+    run(act)
+
+
+def test_a_stop_does_not_wait_for_those_that_are_hung_up_on(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo) as served:
+            served.shared.rates = CreationRates(lambda: 0.0, Window(11, 3_600_000), MAX_INT32)
+            served.shared.rates.limit_ips({}, 1)
+            for _ in range(36_002):
+                served.shared.rates.take_ip("PLAINTEXT", "127.0.0.1")
+            last = await served.connect()
+            await until(lambda: bool(served.listener._to_close))
+        assert await is_closed(last[0])
+
+    run(act)
 
 
 def test_one_connection_too_many_waits_until_another_goes(run: Run) -> None:

@@ -32,7 +32,7 @@ FREE: Final = {
     "total_bytes": "the disk's",
     "usable_bytes": "the disk's",
     "session_id": "made up by each broker",
-    "throttle_time": "no quotas",
+    "throttle_time": "a matter of milliseconds",
 }
 """Fields of which only counts whether they are there."""
 
@@ -54,6 +54,9 @@ _ORDERED_BY: Final = (
     "producer_id",
     "batch_index",
     "topic_id",
+    "entity_type",
+    "entity",
+    "key",
 )
 UNKNOWN_ID: Final = UUID(int=12345)
 """A topic id that no topic has."""
@@ -78,8 +81,10 @@ class Side:
         self._wires: dict[str, Wire] = {}
 
     def wire(self, name: str = "") -> Wire:
+        """A name that begins with ``client-id=`` is the client's."""
         if name not in self._wires:
-            self._wires[name] = Wire(self.bootstrap)
+            _, is_named, client_id = name.partition("client-id=")
+            self._wires[name] = Wire(self.bootstrap, client_id=client_id if is_named else "test")
             self._wires[name].ask(ApiKey.API_VERSIONS, 0)  # it is served from here on
         return self._wires[name]
 

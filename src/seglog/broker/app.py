@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from types import TracebackType
@@ -53,7 +53,7 @@ from seglog.broker.topics.topic_changes import TopicChanges
 from seglog.broker.topics.topic_image import ClusterTopicImage
 from seglog.broker.topics.topics import Topics
 from seglog.broker.watermarks import PublishedReplicas, Watermarks
-from seglog.cluster.cluster_view import ClusterView
+from seglog.cluster.cluster_view import Changes, ClusterView
 from seglog.cluster.controller import Controller
 from seglog.cluster.features import GROUP_VERSION, SUPPORTED, TRANSACTION_VERSION
 from seglog.cluster.formats import OURS, Formats
@@ -68,9 +68,10 @@ from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.transactions.coordinator import TransactionCoordinator
 from seglog.coordinators.transactions.markers import MarkerWriter
 from seglog.core.addresses import WILDCARDS, Address, parse_host_port
-from seglog.core.broker_config import IN_FLIGHT_BYTES, STANDARD_AUTHORIZER, BrokerConfig
+from seglog.core.broker_config import CREATION_RATE, IN_FLIGHT_BYTES, STANDARD_AUTHORIZER, BrokerConfig
 from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError
+from seglog.core.rates import Window
 from seglog.core.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import FrameHandler, IdleLimits
@@ -90,12 +91,14 @@ if TYPE_CHECKING:
 
     from seglog.broker.fetch.cluster_peers import ClusterPeers
     from seglog.broker.peer_requests import PeerRequests
+    from seglog.broker.quotas.client_quotas import ClientQuotas
     from seglog.broker.request_errors import RequestErrors
     from seglog.broker.security.acl_store import StoredAcls
     from seglog.broker.security.authorization import Authorization
     from seglog.broker.security.delegation_tokens import DelegationTokens
     from seglog.broker.security.listener_security import SecuredListener
     from seglog.broker.security.users import UserCredentials
+    from seglog.replication.throttles import ReplicationThrottles
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
@@ -106,6 +109,8 @@ _NEVER_IDLE_MS: Final = 1 << 40
 _FOR_LOGS: Final = 4096
 """File descriptors that connections leave to logs, or a quarter of all."""
 _LAST_NOTE_SECONDS: Final = 1.0
+_QUOTAS: Final = "config/quotas/"
+"""Below it are the quotas of clients in the metadata store."""
 _RARE: Final = (
     ApiKey.ELECT_LEADERS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -118,6 +123,8 @@ _RARE: Final = (
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
 )
 
 
@@ -143,6 +150,7 @@ class Node:
     _acls: StoredAcls
     seen: SeenGenerations
     quotas: ConnectionQuotas
+    _dispatched: Dispatch
 
     def __init__(
         self,
@@ -296,6 +304,40 @@ class Node:
         self._tasks.begin("delegation-tokens", tokens.run(seconds, lambda: self.controller.epoch is not None))
         return tokens
 
+    @cached_property
+    def client_quotas(self) -> ClientQuotas:
+        """Imported once the cluster has a quota, or is asked for its quotas."""
+        from seglog.broker.quotas.client_quotas import ClientQuotas
+
+        return ClientQuotas(self.store, self.view)
+
+    def _follow_quotas(self, dispatch: Dispatch) -> None:
+        """Put quotas in force, as soon as the cluster has one."""
+
+        def seen(names: Iterable[str]) -> None:
+            if any(name.startswith(_QUOTAS) for name in names):
+                if has_changed in self.view.listeners:
+                    self.view.listeners.remove(has_changed)
+                self._enforce_quotas(dispatch)
+
+        def has_changed(changes: Changes) -> None:
+            seen(changes.configs)
+
+        self.view.listeners.append(has_changed)
+        seen(self.view.configs)
+
+    def _enforce_quotas(self, dispatch: Dispatch) -> None:
+        from seglog.broker.quotas.enforcement import Enforcement
+        from seglog.broker.quotas.request_quotas import RequestQuotas
+
+        config = self.configuration.current
+        of_clients = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        of_mutations = Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
+        quotas, now = self.client_quotas, self._ground.clock.monotonic
+        requests = RequestQuotas(quotas.limits, now, of_clients, of_mutations)
+        enforcement = Enforcement(quotas, requests, dispatch.charge_by, self.quotas.rates.limit_ips)
+        self._tasks.begin("quotas", enforcement.run())
+
     async def _create_users(self, text: str) -> None:
         from seglog.client.security.references import Secrets
 
@@ -367,13 +409,36 @@ class Node:
             lag_max_ms=current.replica_lag_time_max_ms,
         )
 
+    @cached_property
+    def _throttles(self) -> ReplicationThrottles:
+        """Of replication. A broker without a cluster has none."""
+        from seglog.replication.throttles import ReplicationThrottle, ReplicationThrottles
+
+        config, now = self.configuration.current, self._ground.clock.monotonic
+        window = Window(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
+        made = ReplicationThrottles(
+            self.identity.node_id, ReplicationThrottle(window, now), ReplicationThrottle(window, now)
+        )
+        made.limit(self.configuration.dynamic)
+        made.topics_changed(self.view.topics, self.view.topics)
+        self.view.listeners.append(lambda changes: made.topics_changed(changes.topics, self.view.topics))
+        return made
+
     def _reader(self, leader: BrokerRegistration) -> LeaderReader:
         from seglog.replication.fetcher import Fetcher, FetcherConfig  # a broker without a cluster follows no other
 
         current = self.configuration.current
         fetching = FetcherConfig._make(getattr(current, name) for name in FetcherConfig._fields)
         changes, ground = self.replicas.log_changes, self._ground
-        return Fetcher(leader, current.inter_broker_listener, self.membership, fetching, changes=changes, ground=ground)
+        return Fetcher(
+            leader,
+            current.inter_broker_listener,
+            self.membership,
+            fetching,
+            changes=changes,
+            ground=ground,
+            throttle=self._throttles.follower,
+        )
 
     def _kept_since(self, epoch: int, last: int | None) -> int:
         """Without a cluster, no other replica asks what this broker may have lost."""
@@ -409,6 +474,7 @@ class Node:
             max_bytes=current.fetch_max_bytes,
             now_ms=lambda: self.replicas.now_ms,
             rng=self._ground.rng,
+            throttle=self._throttles.leader,
             is_there=lambda node: node in self.view.brokers,
         )
         self.replicas.changed.append(fetch.role_changed)
@@ -557,9 +623,18 @@ class Node:
         for listener in self._secured.values():
             listener.use(config)
         self.controller.rules_changed()
-        self.quotas.limit_connections(
-            config.max_connections, config.max_connections_per_ip, config.max_connection_creation_rate
-        )
+        if not self.is_alone:
+            self._throttles.limit(self.configuration.dynamic)
+        self._limit_connections(config)
+
+    def _limit_connections(self, config: BrokerConfig) -> None:
+        self.quotas.limit_connections(config.max_connections, config.max_connections_per_ip)
+        of_listeners = {
+            listener: int(keys[CREATION_RATE])
+            for listener, keys in config.listener_keys.items()
+            if CREATION_RATE in keys
+        }
+        self.quotas.rates.limit(config.max_connection_creation_rate, of_listeners)
 
     def _dispatch(self, ids: ProducerIds, counted: RequestErrors | None = None) -> Dispatch:
         """``counted`` counts the errors in responses, if there is a listener for metrics."""
@@ -611,7 +686,7 @@ class Node:
         most, peers = config.fetch_max_bytes, self.peers
         broker = self.identity.cluster_id, self.identity.node_id
         if counted is not None:
-            return counted.dispatch(
+            self._dispatched = counted.dispatch(
                 topics,
                 sessions,
                 offload,
@@ -624,12 +699,14 @@ class Node:
                 broker=broker,
                 authorization=authorization,
             )
+            return self._dispatched
         hints = None if peers is None else peers.hints
         fetch = Fetch(topics, sessions, offload, max_bytes=most, peers=peers, authorization=authorization)
         produce = Produce(
             topics, hints, self._verifier, max_producers=config.seglog_max_producers, authorization=authorization
         )
-        return Dispatch(produce, fetch, handlers, offload, self._features, broker)
+        self._dispatched = Dispatch(produce, fetch, handlers, offload, self._features, broker)
+        return self._dispatched
 
     def _guarded(self, handlers: Mapping[int, ApiHandler], authorization: Authorization) -> dict[int, ApiHandler]:
         from seglog.broker.apis.acls import AclApis
@@ -666,6 +743,7 @@ class Node:
         def handler(key: int) -> ApiHandler:
             def handle(request: Message, context: RequestContext) -> Answer | Awaitable[Answer]:
                 if not made:
+                    from seglog.broker.apis.client_quotas import ClientQuotaApis
                     from seglog.broker.apis.delegation_tokens import DelegationTokenApis
                     from seglog.broker.apis.elections import ElectionApis
                     from seglog.broker.apis.partition_states import PartitionStates
@@ -677,6 +755,7 @@ class Node:
                     made.update(ElectionApis(states, self.topics).handlers())
                     made.update(ReassignmentApis(states, self.topics, self.identity).handlers())
                     made.update(ScramCredentialApis(self.users).handlers())
+                    made.update(ClientQuotaApis(self.client_quotas).handlers())
                     protocol = self.configuration.current.protocol
                     made.update(DelegationTokenApis(self.users.tokens, protocol).handlers())
                     made.update(QuorumApis(self.view, self.identity, self._ground.clock).handlers())
@@ -734,8 +813,12 @@ class Node:
             in_flight_bytes=in_flight if in_flight > 0 else max(IN_FLIGHT_BYTES, config.socket_request_max_bytes),
             idle=IdleLimits((idle_ms if idle_ms > 0 else _NEVER_IDLE_MS) / 1000),
             creation_rate=config.max_connection_creation_rate,
+            window=Window(config.quota_window_num, config.quota_window_size_seconds * 1000),
+            protected=config.inter_broker_listener if len(config.broker_listeners) > 1 else None,
             descriptors=_for_connections(self._descriptors),
         )
+        self._limit_connections(config)
+        self._follow_quotas(self._dispatched)
         if config.seglog_scram_users:
             await self._create_users(config.seglog_scram_users)
         self._secured = secured = self._secured_listeners()

@@ -56,6 +56,10 @@ class Configuration:
             return self.static
         return BrokerConfig.from_mapping({**self.static.given, **of_cluster, **of_broker})
 
+    def dynamic(self, key: str) -> str | None:
+        """The dynamic value of a key, of this broker or of all."""
+        return self.of_broker.get(key, self.of_cluster.get(key))
+
     async def change(
         self,
         name: str,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from struct import Struct
 from types import CoroutineType
 from typing import Any, Final
@@ -14,7 +15,7 @@ from seglog.broker.fetch.fetch import Fetch
 from seglog.broker.offload import LARGE_FRAME, Offload, drop, no_collections
 from seglog.broker.produce.produce import Produce
 from seglog.broker.request_slices import SLICED, answer_in_slices
-from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.requests import Answer, ApiHandler, Charge, RequestContext
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
@@ -57,6 +58,13 @@ def frame_limits(socket_request_max_bytes: int) -> Callable[[memoryview], int]:
     return largest_frame
 
 
+Charged = Callable[
+    [RequestHeader, ClientConnection, int, Callable[[Charge], Reply | Awaitable[Reply]]], Reply | Awaitable[Reply]
+]
+"""Answers a request of so many bytes by the last argument, and makes its client pay for it
+(`seglog.broker.quotas.request_quotas`)."""
+
+
 class Dispatch:
     """Answers frames: Produce, Fetch and ApiVersions by hand, all other APIs through their handlers. ``features``
     returns those that the broker supports and the cluster has finalized. ``broker`` is the id of the cluster, and that
@@ -78,6 +86,11 @@ class Dispatch:
         self._handlers = handlers
         self._offload = offload
         self._large = asyncio.Lock()
+        self._charged: Charged | None = None
+
+    def charge_by(self, charged: Charged | None) -> None:
+        """Make clients pay for their requests from here on. None: the cluster has no quotas."""
+        self._charged = charged
 
     def __call__(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
         """The response, or a wait for it. `InvalidRequestError` ends the connection.
@@ -85,8 +98,15 @@ class Dispatch:
         An unforeseen error is logged and ends the connection too; the client reconnects, and other connections go on.
         """
         header = read_header(frame)
+        if self._charged is None:
+            return self._reply(connection, frame, header)
+        return self._charged(header, connection, len(frame), partial(self._reply, connection, frame, header))
+
+    def _reply(
+        self, connection: ClientConnection, frame: memoryview, header: RequestHeader, charge: Charge | None = None
+    ) -> Reply | Awaitable[Reply]:
         try:
-            reply = self._answer(connection, frame, header)
+            reply = self._answer(connection, frame, header, charge)
         except InvalidRequestError:
             raise
         except Exception as error:
@@ -94,7 +114,7 @@ class Dispatch:
         return _guarded(header, reply) if isinstance(reply, CoroutineType) else reply
 
     def _answer(
-        self, connection: ClientConnection, frame: memoryview, header: RequestHeader
+        self, connection: ClientConnection, frame: memoryview, header: RequestHeader, charge: Charge | None
     ) -> Reply | Awaitable[Reply]:
         key, version, correlation_id, client_id, body, proof = header
         api = APIS[key]
@@ -104,7 +124,7 @@ class Dispatch:
             return _framed_body(header, api_versions(version, frame, body, self._features(), self._broker))
         context = _new(
             RequestContext,
-            (key, version, client_id or "", connection.peer, connection.listener, proof, connection.principal),
+            (key, version, client_id or "", connection.peer, connection.listener, proof, connection.principal, charge),
         )
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)

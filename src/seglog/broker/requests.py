@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
@@ -14,10 +14,27 @@ from seglog.protocol.messages import Message
 _log: Final = logging.getLogger("seglog.broker")
 
 
+class Charge(Protocol):
+    """The part of its client's quotas that one request uses up (`seglog.broker.quotas`)."""
+
+    def exempt(self) -> None:
+        """The request is another broker's."""
+
+    @property
+    def largest_fetch(self) -> int:
+        """The most bytes of records that the client may get at once."""
+
+    def fetched(self, size: int) -> bool:
+        """Count a Fetch response. True if the client must get an empty one instead."""
+
+    def mutated(self, partitions: int, *, strict: bool) -> None:
+        """Count partitions that are created or deleted. ``strict``: `ApiError` if the client has used up its quota."""
+
+
 class RequestContext(NamedTuple):
-    """Who sent a request, and how. Authorization and quotas need no more than this. ``proof`` is what a broker
-    sends (`seglog.protocol.framing.PROOF_TAG`), not yet compared with anything. ``principal`` is the client as it
-    authenticated, as ``User:alice``."""
+    """Who sent a request, and how. ``proof`` is what a broker sends (`seglog.protocol.framing.PROOF_TAG`), not yet
+    compared with anything. ``principal`` is the client as it authenticated, as ``User:alice``. There is no ``charge``
+    if the cluster has no quotas."""
 
     key: int
     version: int
@@ -26,6 +43,7 @@ class RequestContext(NamedTuple):
     listener: str
     proof: str = ""
     principal: str = ANONYMOUS
+    charge: Charge | None = None
 
 
 Answer = Mapping[str, Any]

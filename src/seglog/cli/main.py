@@ -99,6 +99,11 @@ CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "leave": Command("cluster.log_dirs", "Remove log directories from their cluster."),
 }
 
+QUOTAS_COMMANDS: Final[Mapping[str, Command]] = {
+    "describe": Command("wire.quotas", "Show the quotas of an entity, or of all.", "describe_quotas"),
+    "alter": Command("wire.quotas", "Set or remove quotas of an entity.", "alter_quotas"),
+}
+
 USERS_COMMANDS: Final[Mapping[str, Command]] = {
     "add": Command("cluster.users", "Add a user, or change its password.", "add_user"),
     "delete": Command("cluster.users", "Delete a user.", "delete_user"),
@@ -155,6 +160,7 @@ GROUPS: Final[Mapping[str, CommandGroup]] = {
     "topics": CommandGroup("Topics of a cluster (needs seglog[client]).", TOPICS_COMMANDS),
     "configs": CommandGroup("Configurations of topics and brokers.", CONFIGS_COMMANDS),
     "groups": CommandGroup("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
+    "quotas": CommandGroup("Quotas of users, client ids and addresses.", QUOTAS_COMMANDS),
     "users": CommandGroup("Users that authenticate with SCRAM.", USERS_COMMANDS),
     "acls": CommandGroup("Access control lists: who may do what.", ACLS_COMMANDS),
     "records": CommandGroup("Delete records of topics.", RECORDS_COMMANDS),

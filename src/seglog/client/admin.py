@@ -1,7 +1,7 @@
 """Blocking requests over our own protocol code, for operations that confluent-kafka's admin client lacks.
 
-These are: groups of all protocols, deleting a group's offsets, the sizes of partitions, and the defaults of all
-brokers.
+These are: groups of all protocols, deleting a group's offsets, the sizes of partitions, the defaults of all brokers,
+and quotas.
 """
 
 from __future__ import annotations
@@ -33,6 +33,16 @@ _BROKER: Final = 4
 """The resource type of a broker's configuration; an empty name means all brokers."""
 SET: Final = 0
 DELETE: Final = 1
+
+
+_EXACT_MATCH, _DEFAULT_MATCH = 0, 1
+
+
+class EntityQuotas(NamedTuple):
+    """The quotas of users, client ids or an address: names by type (None: the default), and values by quota."""
+
+    entity: Mapping[str, str | None]
+    quotas: Mapping[str, float]
 
 
 class GroupListing(NamedTuple):
@@ -124,6 +134,37 @@ class Admin:
         answer = self._at(self._controller()).ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, contents)
         for result in answer.responses:
             check_answer(result.error_code, "broker defaults", result.error_message)
+
+    def describe_client_quotas(self, entity: Mapping[str, str | None]) -> list[EntityQuotas]:
+        """The quotas of this entity; of all entities if it is empty."""
+        components = [
+            {"entity_type": kind, "match_type": _DEFAULT_MATCH if name is None else _EXACT_MATCH, "match": name}
+            for kind, name in entity.items()
+        ]
+        contents = {"components": components, "strict": bool(components)}
+        answer = self._cluster.ask_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, contents)
+        check_answer(answer.error_code, "quotas", answer.error_message)
+        return [
+            EntityQuotas(
+                {part.entity_type: part.entity_name for part in entry.entity},
+                {one.key: one.value for one in entry.values},
+            )
+            for entry in answer.entries or ()
+        ]
+
+    def alter_client_quotas(
+        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None], *, validate_only: bool
+    ) -> None:
+        """Set quotas of an entity; None removes one."""
+        parts = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+        ops = [
+            {"key": name, "value": 0.0 if value is None else value, "remove": value is None}
+            for name, value in changes.items()
+        ]
+        contents = {"entries": [{"entity": parts, "ops": ops}], "validate_only": validate_only}
+        answer = self._at(self._controller()).ask(ApiKey.ALTER_CLIENT_QUOTAS, contents)
+        for result in answer.entries:
+            check_answer(result.error_code, "quotas", result.error_message)
 
     def _brokers(self) -> Mapping[int, HostPort]:
         return self._cluster.metadata(()).brokers

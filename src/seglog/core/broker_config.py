@@ -31,7 +31,7 @@ from seglog.core.settings import (
     settings_of,
     unknown,
 )
-from seglog.core.types import MAX_INT32
+from seglog.core.types import MAX_INT32, MAX_INT64
 
 __all__ = ["BROKER_KEYS", "DYNAMIC_KEYS", "REFUSED", "BrokerConfig", "default_text", "keys_of_environment", "refusal"]
 
@@ -100,6 +100,12 @@ class BrokerConfig:
     )
     controller_listener_names: str = setting(
         Text(), "names in listeners to ignore: seglog has no controller listener", default=""
+    )
+    controller_quota_window_num: int = setting(
+        int32(1), "samples of the window of controller_mutation_rate", default=11
+    )
+    controller_quota_window_size_seconds: int = setting(
+        int32(1), "seconds of each sample of controller_mutation_rate", default=1
     )
     default_replication_factor: int = setting(
         int32(1), "replicas of a topic that is created without a number", default=1
@@ -221,6 +227,8 @@ class BrokerConfig:
     queued_max_request_bytes: int = setting(
         int64(1, also=-1), "most bytes of large requests being received; -1: 256 MiB, unlimited in Kafka", default=-1
     )
+    quota_window_num: int = setting(int32(1), "samples of the window of clients' quotas", default=11)
+    quota_window_size_seconds: int = setting(int32(1), "seconds of each sample of clients' quotas", default=1)
     replica_fetch_backoff_ms: int = setting(int32(0), "ms that a follower waits after an error", default=1000)
     replica_fetch_max_bytes: int = setting(int32(0), "bytes that a follower asks for of one partition", default=1024**2)
     replica_fetch_min_bytes: int = setting(int32(0), "bytes that a follower waits for", default=1)
@@ -232,6 +240,10 @@ class BrokerConfig:
     )
     replica_lag_time_max_ms: int = setting(
         int64(1), "ms that a follower may lag before it leaves the ISR", default=30_000
+    )
+    replication_quota_window_num: int = setting(int32(1), "samples of the window of throttled replication", default=11)
+    replication_quota_window_size_seconds: int = setting(
+        int32(1), "seconds of each sample of throttled replication", default=1
     )
     replica_selector_class: str = setting(
         Text(),
@@ -571,9 +583,11 @@ class BrokerConfig:
 
 
 _LISTENER_KEY: Final = re.compile(r"listener\.name\.([a-z0-9_-]+)\.(.+)")
-SECURITY_KEYS: Final = frozenset(
+CREATION_RATE: Final = "max.connection.creation.rate"
+OWN_KEYS_OF_LISTENERS: Final = frozenset(
     {
         "connections.max.reauth.ms",
+        "max.connection.creation.rate",
         "sasl.enabled.mechanisms",
         "sasl.oauthbearer.allow.unverified.audience",
         "sasl.oauthbearer.allow.unverified.issuer",
@@ -629,7 +643,7 @@ _MECHANISM_ROWS: Final[Mapping[str, Setting | None]] = {
     **{f"{mechanism.lower()}.{JAAS}": _JAAS_ROW for mechanism in MECHANISMS},
     f"{OAUTHBEARER.lower()}.{HANDLER_CLASS}": _HANDLER_ROW,
     **{f"{mechanism.lower()}.{_REAUTH}": None for mechanism in MECHANISMS},
-    **{f"{OAUTHBEARER.lower()}.{key}": None for key in SECURITY_KEYS if key.startswith("sasl.oauthbearer.")},
+    **{f"{OAUTHBEARER.lower()}.{key}": None for key in OWN_KEYS_OF_LISTENERS if key.startswith("sasl.oauthbearer.")},
 }
 """``listener.name.<listener>.<mechanism>.<key>``, with their rows; None: as the broker's."""
 
@@ -644,7 +658,7 @@ def listener_key(name: str) -> tuple[str, str, Setting] | None:
     listener, key = match[1].upper(), match[2]
     if key.endswith(tuple(_CLASS_KEYS)) and key not in _MECHANISM_ROWS:
         raise InvalidConfigError(f"{name} is not allowed: {_NO_CLASSES}")
-    if key in SECURITY_KEYS:
+    if key in OWN_KEYS_OF_LISTENERS:
         row = BROKER_KEYS[key]
     elif key in _MECHANISM_ROWS:
         row = _MECHANISM_ROWS[key] or BROKER_KEYS[key.partition(".")[2]]
@@ -715,11 +729,20 @@ DYNAMIC_KEYS: Final = frozenset(
 )
 """Keys that may change while the broker runs: those of Kafka's ``ALL_DYNAMIC_CONFIGS`` that are served here."""
 
+DYNAMIC_ONLY_KEYS: Final[Mapping[str, Setting]] = {
+    name: Setting(name, int64(0), MAX_INT64, f"most bytes a second of throttled replicas that this broker {what}", "")
+    for name, what in (
+        ("leader.replication.throttled.rate", "leads"),
+        ("follower.replication.throttled.rate", "follows"),
+    )
+}
+"""Keys that have an effect only if they are set while the broker runs."""
+
 LISTENER_DYNAMIC_KEYS: Final = frozenset(
     {
         "sasl.enabled.mechanisms",
         "sasl.mechanism.inter.broker.protocol",
-        *(key for key in SECURITY_KEYS if key.startswith("ssl.") and key != "ssl.principal.mapping.rules"),
+        *(key for key in OWN_KEYS_OF_LISTENERS if key.startswith("ssl.") and key != "ssl.principal.mapping.rules"),
     }
 )
 """Keys that may change while the broker runs, with the prefix of a listener only."""
@@ -730,16 +753,13 @@ _CLASS_KEYS: Final = (
     "sasl.server.callback.handler.class",
     "ssl.engine.factory.class",
 )
-_NO_THROTTLE: Final = "seglog does not throttle replication"
 REFUSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(_CLASS_KEYS, _NO_CLASSES),
     "remote.log.storage.system.enable": "seglog has no tiered storage",
     "zookeeper.set.acl": "seglog does not authenticate to ZooKeeper",
     "zookeeper.ssl.client.enable": "seglog connects to ZooKeeper without TLS",
     "cordoned.log.dirs": "seglog does not keep new replicas out of a log directory",
-    "leader.replication.throttled.rate": _NO_THROTTLE,
-    "follower.replication.throttled.rate": _NO_THROTTLE,
-    "replica.alter.log.dirs.io.max.bytes.per.second": _NO_THROTTLE,
+    "replica.alter.log.dirs.io.max.bytes.per.second": "seglog moves no replicas between log directories",
 }
 """Keys of Kafka whose user would rely on an effect that they cannot have here."""
 

@@ -6,11 +6,12 @@ Keys, defaults and ranges are those of Kafka 4.4 (``TopicConfig.java``, ``LogCon
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import (
@@ -174,7 +175,7 @@ class LogConfig:
         """The configuration of a topic with these keys; values are Kafka's texts or Python's own types.
 
         Raises `InvalidConfigError` for an unknown key, a value out of its range, and a key without effect here (tiered
-        storage, replication throttles) unless it has its default.
+        storage) unless it has its default.
         """
         return _defaults().with_overrides(mapping)
 
@@ -196,7 +197,7 @@ class LogConfig:
                 raise unknown(name, TOPIC_KEYS, "topic configuration")
             parsed = row.parse(value)
             given[name] = row.rule.format(parsed)
-            if name not in REFUSED_TOPIC_KEYS:
+            if row.attribute:
                 values[row.attribute] = parsed
         if INTERNAL_SEGMENT_BYTES.name in given:
             values["segment_bytes"] = int(given[INTERNAL_SEGMENT_BYTES.name])
@@ -269,12 +270,34 @@ class _DefaultOnly:
         return str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """A list of ``partition:broker``, or ``*`` for all replicas of a topic (``ThrottledReplicaListValidator``)."""
+
+    type: ClassVar[str] = "list"
+    allowed: ClassVar[str] = "the literal '*' or a list of partition:broker"
+
+    def parse(self, value: object) -> str:
+        items = [item.strip() for item in str(value).split(",")]
+        if "".join(items) != "*" and not all(re.fullmatch(r"([0-9]+:[0-9]+)?", item) for item in items):
+            raise ValueError("not a list of replicas")
+        return ",".join(items)
+
+    def format(self, value: object) -> str:
+        return str(value)
+
+
+def _throttled(side: str) -> Setting:
+    name = f"{side}.replication.throttled.replicas"
+    text = f"replicas whose traffic counts in {side}.replication.throttled.rate, as partition:broker, or *"
+    return Setting(name, ThrottledReplicas(), "", text, "")
+
+
 def _refused(name: str, default: str, kind: str, reason: str) -> Setting:
     return Setting(name, _DefaultOnly(default, reason, kind), default, f"not supported: {reason}", "")
 
 
 _TIERED: Final = "seglog has no tiered storage"
-_THROTTLED: Final = "seglog does not throttle replication"
 REFUSED_TOPIC_KEYS: Final = {
     row.name: row
     for row in (
@@ -286,8 +309,6 @@ REFUSED_TOPIC_KEYS: Final = {
         _refused("local.retention.ms", "-2", "long", _TIERED),
         _refused("local.retention.bytes", "-2", "long", _TIERED),
         _refused("errors.deadletterqueue.group.enable", "false", "boolean", "seglog has no share groups"),
-        _refused("leader.replication.throttled.replicas", "", "list", _THROTTLED),
-        _refused("follower.replication.throttled.replicas", "", "list", _THROTTLED),
     )
 }
 """Kafka's keys whose default is accepted, so that a configuration copied from a broker is valid."""
@@ -298,6 +319,7 @@ TOPIC_KEYS: Final[dict[str, Setting]] = {
     **_FIELDS,
     INTERNAL_SEGMENT_BYTES.name: INTERNAL_SEGMENT_BYTES,
     **REFUSED_TOPIC_KEYS,
+    **{row.name: row for row in map(_throttled, ("leader", "follower"))},
 }
 """All topic keys, by name."""
 

@@ -79,8 +79,6 @@ controller.quorum.fetch.timeout.ms int 2000
 controller.quorum.request.timeout.ms int 2000
 controller.quorum.retry.backoff.ms int 20
 controller.quorum.voters list ""
-controller.quota.window.num int 11
-controller.quota.window.size.seconds int 1
 controller.socket.timeout.ms int 30000
 cordoned.log.dirs* list ""
 create.topic.policy.class.name class -
@@ -176,8 +174,6 @@ principal.builder.class* class org.apache.kafka.common.security.authenticator.De
 process.roles list -
 producer.purgatory.purge.interval.requests int 1000
 queued.max.requests int 500
-quota.window.num int 11
-quota.window.size.seconds int 1
 remote.fetch.max.wait.ms* int 500
 remote.list.offsets.request.timeout.ms* long 30000
 remote.log.index.file.cache.total.size.bytes* long 1073741824
@@ -209,8 +205,6 @@ remote.log.storage.manager.class.path string -
 remote.log.storage.manager.impl.prefix string rsm.config.
 remote.log.storage.system.enable boolean false
 replica.socket.receive.buffer.bytes int 65536
-replication.quota.window.num int 11
-replication.quota.window.size.seconds int 1
 request.timeout.ms int 30000
 sasl.client.callback.handler.class class -
 sasl.jaas.config* password -

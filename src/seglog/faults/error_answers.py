@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from seglog.core.error_codes import ErrorCode
 from seglog.faults.fault import API_VERSIONS, Fault, FaultError
-from seglog.faults.request_scope import TopicNames, as_mapping, fields_by_role, topic_of
+from seglog.faults.request_scope import TopicNames, fields_by_role, topic_of
 from seglog.protocol.apis import ApiKey, name_of
 from seglog.protocol.message_writer import write_message
-from seglog.protocol.messages import read_answer
+from seglog.protocol.messages import as_mapping, read_answer
 from seglog.protocol.schema import FieldSpec, fields_of, request_class, response_class
+from seglog.protocol.throttle import has_throttle
 
-_THROTTLE: Final = "throttle_time"
 _READS: Final = frozenset(
     {
         ApiKey.LIST_OFFSETS,
@@ -68,7 +68,7 @@ def check(fault: Fault) -> None:
 
     newest = response_class(fault.key, APIS[fault.key].high)
     if fault.effect == "throttle":
-        if not _has_throttle(newest):
+        if not has_throttle(newest):
             raise FaultError(f"an answer to {name_of(fault.key)} has no throttle time")
     elif fault.whole and fields_by_role(newest).error_code is None:
         raise FaultError(f"an answer to {name_of(fault.key)} has errors only for its entries: leave `whole` out")
@@ -94,14 +94,6 @@ def failed_answer(key: int, version: int, body: bytes, fault: Fault, topic_names
         return write_message(response_class(key, version), {"error_code": fault.error})
     message = response_class(key, version)
     return write_message(message, _with_code(key, message, decoded(key, version, body), fault, topic_names))
-
-
-def throttled_answer(key: int, version: int, body: bytes, milliseconds: int) -> bytes:
-    """The body of an answer with this throttle time; unchanged in versions that have none."""
-    message = response_class(key, version)
-    if not _has_throttle(message):
-        return body
-    return write_message(message, {**decoded(key, version, body), _THROTTLE: milliseconds})
 
 
 def decoded(key: int, version: int, body: bytes) -> dict[str, Any]:
@@ -138,10 +130,6 @@ def _is_same(message: Any, first: Mapping[str, Any], second: Mapping[str, Any]) 
 
 
 # The schema's places for errors
-
-
-def _has_throttle(message: Any) -> bool:
-    return any(spec.name == _THROTTLE for spec in fields_of(message))
 
 
 def _has_code(message: Any) -> bool:

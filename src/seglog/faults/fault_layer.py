@@ -27,7 +27,6 @@ from seglog.faults.fault import Fault, FaultError, FaultReport, MetRequest, Requ
 from seglog.faults.request_scope import (
     NO_SESSION,
     Names,
-    as_mapping,
     is_incremental,
     names_in,
     opens_session,
@@ -39,7 +38,9 @@ from seglog.protocol.apis import APIS, ApiKey, name_of
 from seglog.protocol.framing import RequestHeader, frame_response, read_header
 from seglog.protocol.message_reader import read_message
 from seglog.protocol.message_writer import write_message
+from seglog.protocol.messages import as_mapping
 from seglog.protocol.schema import request_class, response_class
+from seglog.protocol.throttle import throttled
 
 _REMEMBERED: Final = 100
 """How many requests that met a fault are reported."""
@@ -362,7 +363,7 @@ class _Exchange:
         if fault.effect == "throttle" and answer is not None:
             key, version = self.header.key, self.header.version
             milliseconds = round(fault.seconds * 1000)
-            answer = self._framed(error_answers.throttled_answer(key, version, self._body_of(answer), milliseconds))
+            answer = self._framed(throttled(key, version, self._body_of(answer), milliseconds))
         return self._out(answer)
 
     def _out(self, answer: bytes | None) -> bytes | None:

@@ -24,11 +24,10 @@ from seglog.core.clock import Clock
 from seglog.core.errors import InvalidRequestError
 from seglog.core.fs import Fs
 from seglog.faults.fault import FaultError
-from seglog.faults.request_scope import as_mapping
 from seglog.protocol.apis import APIS, name_of
 from seglog.protocol.framing import RequestHeader, frame_response
 from seglog.protocol.message_reader import read_message
-from seglog.protocol.messages import read_answer
+from seglog.protocol.messages import as_mapping, read_answer
 from seglog.protocol.schema import request_class
 
 FORMAT: Final = "seglog recording"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, get_type_hints
 from uuid import UUID
 
@@ -21,7 +20,6 @@ __all__ = [
     "MessageFields",
     "Names",
     "TopicNames",
-    "as_mapping",
     "fields_by_role",
     "is_incremental",
     "names_in",
@@ -191,15 +189,6 @@ def _is_about_topics(message: Any) -> bool:
     roles = fields_by_role(message)
     mine = (roles.topic, roles.topic_id, roles.partition, roles.partitions, roles.topics)
     return any(mine) or any(_is_about_topics(spec.nested) for spec in roles.nested)
-
-
-def as_mapping(value: Any) -> Any:
-    """A decoded message as mappings, which `write_message` takes."""
-    if isinstance(value, SimpleNamespace):
-        return {name: as_mapping(one) for name, one in vars(value).items()}
-    if isinstance(value, tuple | list):
-        return tuple(as_mapping(one) for one in value)
-    return value
 
 
 def _structs(value: Mapping[str, Any], spec: FieldSpec) -> Iterator[Mapping[str, Any]]:

@@ -123,6 +123,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_finishing = False
         self._has_ended = False
         """No frame is handled any more, and nothing is written."""
+        self._muted_until = 0.0
         self._outstanding = ReplyQueue(self._write, self._fail)
         self._watch = IdleWatch()
 
@@ -236,6 +237,13 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._send(ready)
                 if self._task is None:
                     self._wait_for(asyncio.sleep(0))  # other clients have their turn
+
+    def mute(self, seconds: float) -> None:
+        """Handle no further frame for so long (KIP-219). The response to the current one still goes out: it is pending,
+        or it is bytes."""
+        self._muted_until = max(self._muted_until, self._now() + seconds)
+        if self._task is None and self._is_open:
+            self._wait_for(asyncio.sleep(0))
 
     def _queue(self, reply: Reply | Awaitable[Reply]) -> None:
         """Queue a response that is pending, or that follows a pending one."""
@@ -406,6 +414,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def _carry_on_after(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
+            while (left := self._muted_until - self._now()) > 0:
+                await asyncio.sleep(left)
         except BaseException as error:
             self._task = None
             self._fail(error)

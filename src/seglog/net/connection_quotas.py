@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from seglog.core.rates import Rate, Window
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import SLICE_BYTES, ClientConnection, IdleLimits
 from seglog.net.refusals import Refusals, client_id_of, foreign_protocol
 from seglog.net.request_memory import RequestMemory
 
-__all__ = ["ConnectionQuotas", "CreationRate"]
+__all__ = ["ConnectionQuotas", "CreationRates"]
 
-_WINDOW_SECONDS: Final = 10
-"""The window of Kafka's rates (``quota.window.num`` - 1 samples of a second): connections that did not come may come
-later."""
+_FIRST_SWEEP: Final = 1_024
 
 
 MANY_STALLED: Final = 64
@@ -33,28 +32,69 @@ MAX_HANDSHAKES_PER_IP: Final = 64
 """The most from one address, which could otherwise keep out all others. Its further connections are closed."""
 
 
-class CreationRate:
-    """Allows ``rate`` connections a second, and after a quiet time as many at once as in ten seconds."""
+class CreationRates:
+    """How fast connections may come (KIP-612): to the broker, to each of its listeners, and from each address. A limit
+    of `MAX_INT32` is none. Rates of addresses that matter no more are dropped. Connections to the ``protected``
+    listener, that of other brokers, do not count in the broker's rate."""
 
-    def __init__(self, rate: int, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], window: Window, most: int, protected: str | None = None) -> None:
         self._now = now
-        self._at = now()
-        self._rate = rate
-        self._left = float(rate * _WINDOW_SECONDS)
+        self._window = window
+        self._most = most
+        self._protected = protected
+        self._of_listeners: Mapping[str, int] = {}
+        self._of_ips: Mapping[str, int] = {}
+        self._of_other_ips = MAX_INT32
+        self._rate = Rate()
+        self._listener_rates: dict[str, Rate] = {}
+        self._ip_rates: dict[str, Rate] = {}
+        self._sweep_at = _FIRST_SWEEP
 
-    def change(self, rate: int) -> None:
-        if rate != self._rate:
-            self._rate = rate
-            self._left = float(rate * _WINDOW_SECONDS)
+    def limit(self, most: int, of_listeners: Mapping[str, int]) -> None:
+        """Change the limits of the broker and of listeners."""
+        self._most, self._of_listeners = most, of_listeners
 
-    def take(self) -> float:
-        """Count a connection; returns the seconds that it must wait."""
-        if self._rate >= MAX_INT32:
+    def limit_ips(self, of_ips: Mapping[str, int], of_others: int = MAX_INT32) -> None:
+        """Change the limits of addresses, and of those that have none of their own."""
+        self._of_ips, self._of_other_ips = of_ips, of_others
+
+    def take(self, listener: str) -> float:
+        """Count a connection; return the seconds that it must wait."""
+        now_ms = int(self._now() * 1000)
+        return max((self._throttle_ms(rate, most, now_ms) for rate, most in self._rates(listener)), default=0) / 1000
+
+    def take_ip(self, listener: str, ip: str) -> float:
+        """Count a connection of this address. The seconds after which to close it, which then did not count; 0 if it
+        may go on."""
+        most = self._of_ips.get(ip, self._of_other_ips)
+        if most >= MAX_INT32:
             return 0.0
-        now = self._now()
-        self._left = min(self._left + (now - self._at) * self._rate, self._rate * _WINDOW_SECONDS) - 1
-        self._at = now
-        return max(-self._left / self._rate, 0.0)
+        now_ms = int(self._now() * 1000)
+        rate = self._ip_rates.get(ip)
+        if rate is None:
+            if len(self._ip_rates) >= self._sweep_at:
+                self._sweep(now_ms)
+            rate = self._ip_rates[ip] = Rate()
+        milliseconds = self._throttle_ms(rate, most, now_ms)
+        if milliseconds:
+            for one in (rate, *(rate for rate, _ in self._rates(listener))):
+                one.record(self._window, -1, now_ms)
+        return milliseconds / 1000
+
+    def _rates(self, listener: str) -> Iterator[tuple[Rate, int]]:
+        """Those of the broker and of the listener, with their limits."""
+        if self._most < MAX_INT32 and listener != self._protected:
+            yield self._rate, self._most
+        if (most := self._of_listeners.get(listener, MAX_INT32)) < MAX_INT32:
+            yield self._listener_rates.setdefault(listener, Rate()), most
+
+    def _throttle_ms(self, rate: Rate, most: int, now_ms: int) -> int:
+        rate.record(self._window, 1, now_ms)
+        return min(rate.throttle_ms(self._window, most, now_ms), self._window.sample_ms)
+
+    def _sweep(self, now_ms: int) -> None:
+        self._ip_rates = {ip: one for ip, one in self._ip_rates.items() if not one.is_fresh(self._window, now_ms)}
+        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._ip_rates))
 
 
 class ConnectionQuotas:
@@ -70,6 +110,8 @@ class ConnectionQuotas:
         in_flight_bytes: int,
         idle: IdleLimits,
         creation_rate: int = MAX_INT32,
+        window: Window | None = None,
+        protected: str | None = None,
         descriptors: int = MAX_INT32,
         now: Callable[[], float] | None = None,
     ) -> None:
@@ -86,14 +128,13 @@ class ConnectionQuotas:
         self.descriptors = descriptors
         self.now = now or asyncio.get_running_loop().time
         self.refusals = Refusals(self.now)
-        self.rate = CreationRate(creation_rate, self.now)
+        self.rates = CreationRates(self.now, window or Window(), creation_rate, protected)
         self.connections: set[ClientConnection] = set()
 
-    def limit_connections(self, most: int, most_per_ip: int, creation_rate: int = MAX_INT32) -> None:
+    def limit_connections(self, most: int, most_per_ip: int) -> None:
         """Change the limits for new connections."""
         self._max_connections = most
         self._max_per_ip = most_per_ip
-        self.rate.change(creation_rate)
         self._has_place.set()
 
     # Connections

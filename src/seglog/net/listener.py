@@ -31,6 +31,8 @@ _RETRY_SECONDS: Final = 0.5
 _FINISH_SECONDS: Final = 5.0
 """The longest that a stop waits for pending responses."""
 _SAY_SECONDS: Final = 60.0
+_MOST_TO_CLOSE: Final = 1_024
+"""The most connections that stay open only to be closed later."""
 HANDSHAKE_SECONDS: Final = 10.0
 """The longest that a TLS handshake may take, and the goodbye at a connection's end."""
 _NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -81,6 +83,7 @@ class Listener:
         self._handshakes: set[asyncio.Task[None]] = set()
         self._keepalive = keepalive or Keepalive()
         self._sockets: list[socket.socket] = []
+        self._to_close: dict[socket.socket, asyncio.TimerHandle] = {}
         self._accepting: list[asyncio.Task[None]] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._said = -_SAY_SECONDS
@@ -136,10 +139,13 @@ class Listener:
             self._say("a connection of %s was closed: file descriptors run out (ulimit -n)", peer)
             raw.close()
             return
-        if (seconds := quotas.rate.take()) > 0:
+        if (seconds := quotas.rates.take(self.address.name)) > 0:
             self._say("connections arrive faster than max.connection.creation.rate; %s waits", peer)
             await asyncio.sleep(seconds)
         await quotas.place(handshake=self._uses_tls)
+        if (seconds := quotas.rates.take_ip(self.address.name, peer)) > 0:
+            self._close_later(raw, seconds)
+            return
         if not quotas.allows(peer):
             self._say("a connection of %s was closed: it has max.connections.per.ip already", peer)
             raw.close()
@@ -150,6 +156,17 @@ class Listener:
             self._begin_handshake(raw, peer)
             return
         await asyncio.get_running_loop().connect_accepted_socket(lambda: self._connection(peer), raw)
+
+    def _close_later(self, raw: socket.socket, seconds: float) -> None:
+        """A client whose address has used up its quota would come again at once."""
+        if len(self._to_close) >= _MOST_TO_CLOSE:
+            raw.close()
+            return
+        self._to_close[raw] = asyncio.get_running_loop().call_later(seconds, self._close_now, raw)
+
+    def _close_now(self, raw: socket.socket) -> None:
+        self._to_close.pop(raw).cancel()
+        raw.close()
 
     def _connection(self, peer: str) -> _QuotaConnection:
         return _QuotaConnection(self.address.name, peer, self._handler, self._quotas, self._security)
@@ -212,6 +229,8 @@ class Listener:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._close_sockets()
+        for raw in tuple(self._to_close):
+            self._close_now(raw)
         connections = [one for one in self._quotas.connections if one.listener == self.address.name]
         with suppress(TimeoutError):
             async with asyncio.timeout(_FINISH_SECONDS):

@@ -182,9 +182,9 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.DESCRIBE_ACLS, 1, 3, 2),
         Api(ApiKey.CREATE_ACLS, 1, 3, 2),
         Api(ApiKey.DELETE_ACLS, 1, 3, 2),
-        # `seglog.broker.apis.unsupported` answers the following.
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1),
+        # `seglog.broker.apis.unsupported` answers the following.
         Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),
         Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0),
         Api(ApiKey.SHARE_FETCH, 1, 2, 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, Final
 
 from seglog.protocol.apis import APIS, ApiKey
@@ -143,3 +144,12 @@ def read_answer(key: int, version: int, data: bytes | bytearray | memoryview) ->
     """The body of the response to a request of this broker's own. `InvalidRequestError`, whatever the bytes are."""
     message = response_class(key, version)
     return read_message(message, message, data, 0)
+
+
+def as_mapping(value: Any) -> Any:
+    """A decoded message as mappings, which `write_message` takes."""
+    if isinstance(value, SimpleNamespace):
+        return {name: as_mapping(one) for name, one in vars(value).items()}
+    if isinstance(value, tuple | list):
+        return tuple(as_mapping(one) for one in value)
+    return value

@@ -39,6 +39,7 @@ from seglog.replication.fetch_session_handler import NO_SESSION, SESSION_ERRORS,
 from seglog.replication.leader_offsets import ask_offsets
 from seglog.replication.log_changes import LogChanges
 from seglog.replication.replica import Replica, ReplicaAnswer
+from seglog.replication.throttles import ReplicationThrottle
 from seglog.storage.directory.log_changes import LogChange, StartAt
 from seglog.storage.log.epochs import EpochEnd
 
@@ -108,6 +109,10 @@ class PartitionFetchState:
         self.error = error
         return self.failures == _LOGGED_FAILURE
 
+    def hold(self, until: float) -> None:
+        """Do not fetch it before: its throttle is used up."""
+        self.waits_until = until
+
     def retry(self) -> None:
         """Fetch it again: the backoff is over."""
         self.waits_until = 0.0
@@ -152,6 +157,7 @@ class Fetcher:
         *,
         changes: LogChanges,
         ground: Ground,
+        throttle: ReplicationThrottle | None = None,
     ) -> None:
         self.leader = leader
         self._listener = listener
@@ -161,6 +167,7 @@ class Fetcher:
         self._dial = ground.dial
         self._workers = ground.workers
         self._changes = changes
+        self._throttle = throttle
         self._followed: dict[PartitionKey, PartitionFetchState] = {}
         self._changed: dict[PartitionKey, None] = {}
         """Partitions to check before the next request."""
@@ -317,6 +324,10 @@ class Fetcher:
             me = self._membership.me
             if me is None or len(self._followed) == len(self._waiting):
                 return
+            if self._hold_throttled() and len(self._followed) == len(self._waiting):
+                self._something.clear()
+                await self._pause((self._next_end() - self._now()) * 1000)
+                continue
             wait_ms = self._wait_ms()
             body = self._request(me, wait_ms)
             self._requests += 1
@@ -345,6 +356,24 @@ class Fetcher:
                 await self._changes.until_settled(one.replica)
         while due := [(key, one) for key, one in self._to_ask() if one.replica.log.needs_flush]:
             await asyncio.gather(*(self._flush_one(key, one) for key, one in due))
+
+    def _hold_throttled(self) -> bool:
+        """Leave partitions out of the next requests if they are not in sync and their throttle is used up; whether
+        there are some."""
+        throttle = self._throttle
+        milliseconds = 0 if throttle is None else throttle.hold_ms()
+        if throttle is None or not milliseconds:
+            return False
+        is_held = False
+        for key, one in [*self._to_ask()]:
+            told = self._session.told.get(key)
+            in_sync = told is not None and told[0] <= one.replica.log.log_end_offset
+            if not in_sync and throttle.has(one.replica.topic_partition):
+                one.hold(self._now() + milliseconds / 1000)
+                self._waiting[key] = one
+                self._changed[key] = None
+                is_held = True
+        return is_held
 
     def _to_ask(self) -> Iterator[tuple[PartitionKey, PartitionFetchState]]:
         for key in self._followed if self._session.is_full else self._changed:
@@ -438,6 +467,8 @@ class Fetcher:
                 _, _, _, high_watermark, log_start_offset, diverging, records = partition
                 agreed = None if diverging is None else EpochEnd(*diverging)
                 found = ReplicaAnswer(agreed, None, high_watermark, log_start_offset)
+                if self._throttle is not None:
+                    self._throttle.record(followed.replica.topic_partition, len(records))
                 wanted += self._take(key, followed, found, records)
             if self._now() - begun > _TURN_SECONDS:
                 await asyncio.sleep(0)

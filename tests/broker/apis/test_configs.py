@@ -187,6 +187,8 @@ def test_keys_of_kafka_without_effect_are_kept_and_described(wire: Wire) -> None
     assert alter(wire, BROKER, "1", (key, SET, "many")) == 42
     assert alter(wire, BROKER, "1", (fixed, SET, "9")) == 42
     assert alter(wire, BROKER, "1", ("sasl.enabled.mechanisms", SET, "PLAIN")) == 42
-    assert alter(wire, BROKER, "", ("leader.replication.throttled.rate", SET, "9")) == 40
+    assert alter(wire, BROKER, "", ("replica.alter.log.dirs.io.max.bytes.per.second", SET, "9")) == 40
+    assert alter(wire, BROKER, "", ("replica.alter.log.dirs.io.max.bytes.per.second", DELETE, None)) == 0
+    assert alter(wire, BROKER, "", ("leader.replication.throttled.rate", SET, "-1")) == 42
     assert alter(wire, BROKER, "", (key, DELETE, None)) == alter(wire, BROKER, "1", (secret, DELETE, None)) == 0
     assert found(key) == ("8", 5, False, False)

@@ -19,8 +19,6 @@ ACL_FILTER = {
     "resource_type_filter": 2, "resource_name_filter": "t", "pattern_type_filter": 3, "principal_filter": None,
     "host_filter": None, "operation": 1, "permission_type": 1,
 }  # fmt: skip
-ENTITY = [{"entity_type": "user", "entity_name": "a"}]
-QUOTA = {"entity": ENTITY, "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}]}
 GROUP_OF: dict[str, object] = {"group_id": "g", "member_id": MEMBER}
 
 
@@ -38,13 +36,6 @@ CASES: list[tuple[ApiKey, dict[str, object], Any, list[int]]] = [
         {"filters": [ACL_FILTER] * 2},
         lambda a: [one.error_code for one in a.filter_results],
         [54, 54],
-    ),
-    (ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False}, whole, [0]),
-    (
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        {"entries": [QUOTA], "validate_only": False},
-        lambda a: [one.error_code for one in a.entries],
-        [35],
     ),
     (ApiKey.SHARE_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
     (ApiKey.SHARE_GROUP_DESCRIBE, {"group_ids": ["g"]}, lambda a: [one.error_code for one in a.groups], [35]),

@@ -91,6 +91,58 @@ def test_configs_of_topics_and_brokers(wire: Run, broker: RunningNode, topic_nam
         assert shown["configs"] == []
 
 
+def test_quotas_of_users_clients_and_addresses(wire: Run) -> None:
+    assert wire("quotas", "describe").text == ""
+    set_ = wire("quotas", "alter", "--user", "ann", "--add-config", "producer_byte_rate=1024,request_percentage=12.5")
+    assert (set_.code, set_.text) == (0, "altered user ann\n")
+    pair = ("--user", "ann", "--client-defaults")
+    set_ = wire("quotas", "alter", *pair, "-s", "consumer_byte_rate=2048")
+    assert (set_.code, set_.text) == (0, "altered user ann, default client id\n")
+    assert wire("quotas", "alter", "--ip-defaults", "-s", "connection_creation_rate=5").code == 0
+    assert wire("quotas", "alter", "--ip", "127.0.0.9", "-s", "connection_creation_rate=7", "--dry-run").code == 0
+    assert wire("quotas", "describe", "--json").objects == [
+        {"entity": {"client-id": None, "user": "ann"}, "quotas": {"consumer_byte_rate": 2048}},
+        {"entity": {"ip": None}, "quotas": {"connection_creation_rate": 5}},
+        {"entity": {"user": "ann"}, "quotas": {"producer_byte_rate": 1024, "request_percentage": 12.5}},
+    ]
+    (found,) = wire("quotas", "describe", *pair, "--json").objects
+    assert found["quotas"] == {"consumer_byte_rate": 2048}
+    assert [line.split() for line in wire("quotas", "describe", "--user", "ann").lines[1:]] == [
+        ["user", "ann", "producer_byte_rate", "1024"],
+        ["user", "ann", "request_percentage", "12.5"],
+    ]
+    names = "producer_byte_rate,request_percentage"
+    gone = wire("quotas", "alter", "--user", "ann", "--delete-config", names, "--json")
+    assert gone.objects[0]["changes"] == {"producer_byte_rate": None, "request_percentage": None}
+    assert wire("quotas", "alter", *pair, "-d", "consumer_byte_rate").code == 0
+    assert wire("quotas", "alter", "--ip-defaults", "-d", "connection_creation_rate").code == 0
+    assert wire("quotas", "describe").text == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), "quotas alter needs --user, --client-id or --ip, or the defaults of one of them"),
+        (("--user", "a"), "quotas alter needs --add-config or --delete-config"),
+        (("--user", "a", "--user-defaults", "-s", "x=1"), "--user and --user-defaults exclude each other"),
+        (("--client-id", "a", "--client-defaults"), "--client-id and --client-defaults exclude each other"),
+        (("--user", "a", "-s", "producer_byte_rate=much"), "--add-config: producer_byte_rate='much' is not a number"),
+        (("--user", "a", "-s", "x=1", "-d", "x"), "x is both in --add-config and in --delete-config"),
+        (
+            ("--user", "a", "-s", "producer_byte_rate=0"),
+            "quotas: INVALID_REQUEST: Quota producer_byte_rate must be greater than 0",
+        ),
+        (
+            ("--ip", "127.0.0.1", "-s", "request_percentage=1"),
+            "quotas: INVALID_REQUEST: Invalid configuration key request_percentage",
+        ),
+    ],
+)
+def test_wrong_quotas_are_refused_in_one_line(wire: Run, arguments: tuple[str, ...], reason: str) -> None:
+    ran = wire("quotas", "alter", *arguments)
+    assert (ran.code, ran.text, ran.err) == (2, "", f"seglog: {reason}\n")
+
+
 def test_key_values_with_commas() -> None:
     assert parse_configs(["a=b,c=[d,e]", "f=g,h"], "--config") == {"a": "b", "c": "d,e", "f": "g,h"}
 
@@ -117,7 +169,7 @@ def test_offsets(wire: Run, topic_name: str) -> None:
 
 
 def test_every_command_of_the_groups_has_help(run: Run) -> None:
-    for name in ("topics", "configs", "groups", "perf"):
+    for name in ("topics", "configs", "groups", "perf", "quotas"):
         assert run(name).text == run(name, "--help").text
         for command in GROUPS[name].commands:
             ran = run(name, command, "--help")

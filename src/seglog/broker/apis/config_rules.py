@@ -10,8 +10,15 @@ from seglog.broker.configuration import Configuration
 from seglog.broker.requests import ApiError
 from seglog.cluster.model import REFUSED_REPLICAS, Refusal, encode_refusals
 from seglog.coordinators.consumer.group_config import GROUP_KEYS, GroupConfigBounds, check_group_config
-from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, LISTENER_DYNAMIC_KEYS, default_text
-from seglog.core.config import INTERNAL_SEGMENT_BYTES, REFUSED_TOPIC_KEYS, SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, DYNAMIC_ONLY_KEYS, LISTENER_DYNAMIC_KEYS, default_text
+from seglog.core.config import (
+    INTERNAL_SEGMENT_BYTES,
+    SYNONYMS,
+    TOPIC_KEYS,
+    LogConfig,
+    LogDirConfig,
+    ThrottledReplicas,
+)
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError
 from seglog.core.kafka_broker_keys import dynamic_kafka_only_keys, internal_kafka_only_keys, kafka_only_keys
@@ -63,8 +70,16 @@ def complaint(row: Setting, text: str) -> str | None:
         reason = _reason(rule, text)
         if isinstance(rule, Real) and reason.startswith("Value"):
             text = str(float(text))  # Kafka says what it has parsed
+        if isinstance(rule, ThrottledReplicas):
+            text, reason = f"[{', '.join(item.strip() for item in text.split(','))}]", f"{row.name} {_REPLICAS}"
         return f"Invalid value {text} for configuration {row.name}: {reason}"
     return None
+
+
+_REPLICAS: Final = (
+    "must be the literal '*' or a list of replicas in the following format: "
+    "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+)
 
 
 def _reason(rule: object, text: str) -> str:
@@ -177,7 +192,7 @@ def describe_topic(
             layers += _layers_without_effect(kafka_only_keys()[_SYNONYMS_WITHOUT_EFFECT[name]], configuration)
         if layers and layers[0][2] is ConfigSource.TOPIC:
             value, source = layers[0][1], ConfigSource.TOPIC
-        elif name in REFUSED_TOPIC_KEYS or name == INTERNAL_SEGMENT_BYTES.name:
+        elif not row.attribute or name == INTERNAL_SEGMENT_BYTES.name:
             value, source = row.rule.format(row.default), ConfigSource.DEFAULT
         else:
             value = row.rule.format(getattr(defaults, row.attribute))
@@ -222,6 +237,11 @@ def describe_broker(configuration: Configuration, wanted: Collection[str] | None
                 row, value if name in _EMPTY_LISTS else value or None, source, layers, read_only=name not in _DYNAMIC
             )
         )
+    for name, row in DYNAMIC_ONLY_KEYS.items():
+        dynamic = ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT
+        layers = [layer for layer in _layers(row, configuration) if layer[2] in dynamic]
+        if layers and (wanted is None or name in wanted):
+            found.append(_described(row, layers[0][1], layers[0][2], layers, read_only=False))
     return found + [
         _described_without_effect(row, configuration)
         for name, row in kafka_only_keys().items()
@@ -272,18 +292,19 @@ def describe_refusals(refused: Mapping[str, Refusal]) -> dict[str, Any]:
     }
 
 
+def broker_row(name: str) -> Setting | None:
+    """The row of a key of brokers, with or without effect here."""
+    return BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name) or kafka_only_keys().get(name)
+
+
 def describe_defaults(configuration: Configuration, wanted: Collection[str] | None) -> list[dict[str, Any]]:
     """The dynamic defaults of all brokers."""
     return [
         _described(
-            BROKER_KEYS.get(name) or kafka_only_keys()[name],
-            text,
-            ConfigSource.DYNAMIC_DEFAULT,
-            [(name, text, ConfigSource.DYNAMIC_DEFAULT)],
-            read_only=False,
+            row, text, ConfigSource.DYNAMIC_DEFAULT, [(name, text, ConfigSource.DYNAMIC_DEFAULT)], read_only=False
         )
         for name, text in configuration.of_cluster.items()
-        if (wanted is None or name in wanted) and (name in BROKER_KEYS or name in kafka_only_keys())
+        if (wanted is None or name in wanted) and (row := broker_row(name)) is not None
     ]
 
 

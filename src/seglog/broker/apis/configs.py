@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from seglog.broker.apis.config_rules import (
+    broker_row,
     check_group_texts,
     check_topic_config,
     complaint,
@@ -29,6 +30,7 @@ from seglog.broker.topics.topics import Topics
 from seglog.cluster.model import REFUSED_REPLICAS, Refusal
 from seglog.core.broker_config import (
     BROKER_KEYS,
+    CREATION_RATE,
     DYNAMIC_KEYS,
     LISTENER_DYNAMIC_KEYS,
     BrokerConfig,
@@ -39,7 +41,7 @@ from seglog.core.config import TOPIC_KEYS
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError
 from seglog.core.kafka_broker_keys import dynamic_kafka_only_keys, kafka_only_keys
-from seglog.core.settings import Names, Typed, unknown
+from seglog.core.settings import unknown
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
@@ -246,11 +248,12 @@ class ConfigApis:
         if name and int(name) != expected:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
         of_listeners = {key: found[2] for key, _, _ in changes if (found := listener_key(key)) is not None}
-        if of_listeners and not name:
+        of_one_broker = [key for key in of_listeners if not key.endswith(f".{CREATION_RATE}")]
+        if of_one_broker and not name:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"Cannot update these configs at default cluster level, broker id must be specified: "
-                f"[{', '.join(of_listeners)}]",
+                f"[{', '.join(of_one_broker)}]",
             )
         without_prefix = [key for key, _, _ in changes if key in LISTENER_DYNAMIC_KEYS]
         if without_prefix:
@@ -260,7 +263,7 @@ class ConfigApis:
                 f"[{', '.join(without_prefix)}]",
             )
         for key, operation, text in changes:
-            row = of_listeners.get(key) or BROKER_KEYS.get(key) or kafka_only_keys().get(key)
+            row = of_listeners.get(key) or broker_row(key)
             refused = None if text is None else refusal(key, text)
             if refused is not None:
                 raise ApiError(ErrorCode.INVALID_CONFIG, refused)
@@ -308,7 +311,8 @@ class ConfigApis:
         await self._groups.change(name, update, validate_only=validate_only)
 
     def _broker_value(self, key: str) -> str:
-        row = BROKER_KEYS.get(key) or kafka_only_keys()[key]
+        row = broker_row(key)
+        assert row is not None
         current = self._configuration.current
         given = current.given.get(key) or current.without_effect.get(key)
         return given or row.rule.format("" if row.default is None else row.default)
@@ -326,8 +330,8 @@ def _changed(
         if operation is AlterConfigOp.SET:
             after[key] = text
             continue
-        row = TOPIC_KEYS.get(key) or BROKER_KEYS.get(key) or kafka_only_keys().get(key)
-        if row is None or not (isinstance(row.rule, Names) or row.rule == Typed("list")):
+        row = TOPIC_KEYS.get(key) or broker_row(key)
+        if row is None or row.rule.type != "list":
             message = f"Can't {operation.name} to key {key} because its type is not LIST."
             raise ApiError(ErrorCode.INVALID_CONFIG, message)
         items = [item for item in (after[key] if key in after else value_of(key)).split(",") if item]

@@ -103,7 +103,7 @@ class MetadataApis:
             if context.version < _IDS_SINCE and _has_ids(some):
                 return _refused_ids(request)
             missing |= self._to_create(some, request, context)
-        refused = await self._auto_creation.create(list(missing)) if missing else {}
+        refused = await self._auto_creation.create(list(missing), context.charge) if missing else {}
         answer = self._metadata(Message(**{**vars(request), "topics": ()}), context, {})
         viewer = self._viewer(request, context)
         asked = list(self._topics if request.topics is None else request.topics)
@@ -133,7 +133,7 @@ class MetadataApis:
 
     async def _create_first(self, names: list[str], request: Message, context: RequestContext) -> Answer:
         """Create missing topics first. Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates them."""
-        return self._metadata(request, context, await self._auto_creation.create(names))
+        return self._metadata(request, context, await self._auto_creation.create(names, context.charge))
 
     def _viewer(self, request: Message, context: RequestContext) -> _Viewer:
         return _Viewer(

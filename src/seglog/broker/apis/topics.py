@@ -23,6 +23,8 @@ from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
 _DUPLICATE: Final = "Duplicate topic name."
+_STRICT: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5}
+"""From which version on a client knows an error for a quota that it has used up (KIP-599)."""
 
 
 class TopicApis:
@@ -43,7 +45,7 @@ class TopicApis:
 
     # CreateTopics
 
-    async def create_topics(self, request: Message, _: RequestContext) -> Answer:
+    async def create_topics(self, request: Message, context: RequestContext) -> Answer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout / 1000
         times = Counter(topic.name for topic in request.topics)
@@ -57,7 +59,9 @@ class TopicApis:
                 if asked > MAX_PARTITIONS_PER_REQUEST:
                     message = "Excessively large number of partitions per request."
                     raise ApiError(ErrorCode.POLICY_VIOLATION, message)
-                wanted[topic.name] = self._checked(topic)
+                wish = self._checked(topic)
+                _charge(context, len(wish.assignment))
+                wanted[topic.name] = wish
                 answers[topic.name] = {}  # in the order of the request
             except SeglogError as error:
                 answers[topic.name] = {"name": topic.name, "configs": (), **failure(error)}
@@ -164,7 +168,7 @@ class TopicApis:
 
     # CreatePartitions
 
-    async def create_partitions(self, request: Message, _: RequestContext) -> Answer:
+    async def create_partitions(self, request: Message, context: RequestContext) -> Answer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout / 1000
         times = Counter(topic.name for topic in request.topics)
@@ -175,7 +179,9 @@ class TopicApis:
             try:
                 if times[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
-                wanted.append(self._growth(topic))
+                growth = self._growth(topic)
+                _charge(context, len(growth[1]))
+                wanted.append(growth)
             except SeglogError as error:
                 results[topic.name].update(failure(error))
         if not request.validate_only:
@@ -243,6 +249,7 @@ class TopicApis:
                     raise ApiError(ErrorCode.INVALID_REQUEST, message)
                 topic = self._to_delete(wanted, context, chosen)
                 answers[key] = {"name": topic.name, "topic_id": topic.topic_id}
+                _charge(context, len(topic.partitions))
                 chosen[topic] = key
             except SeglogError as error:
                 answers[key].update(failure(error))
@@ -264,6 +271,12 @@ class TopicApis:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, NO_SUCH_ID)
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
         return topic
+
+
+def _charge(context: RequestContext, partitions: int) -> None:
+    """`ApiError` if the client has used up its quota of partitions that are created and deleted."""
+    if context.charge is not None:
+        context.charge.mutated(partitions, strict=context.version >= _STRICT[ApiKey(context.key)])
 
 
 def _in_kafkas_words(name: str, error: SeglogError) -> SeglogError:

@@ -1,9 +1,8 @@
 """Features of Kafka that seglog does not have. Clients get an error that makes them give up at once and says why.
 
 The answers are those of a Kafka 4.4 with the feature switched off: without an authorizer, without SASL, with
-``share.version`` and ``streams.version`` 0. There are no quotas or credentials, so their lists are empty. There is
-no quorum of controllers whose members could change. Other APIs are not advertised: Kafka's clients then name the
-missing API.
+``share.version`` and ``streams.version`` 0. There is no quorum of controllers whose members could change. Other APIs
+are not advertised: Kafka's clients then name the missing API.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from seglog.protocol.messages import Message
 
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
 _NO_SASL: Final = "the listener has no SASL (check security.protocol), or the client has authenticated already"
-_NO_QUOTAS: Final = "seglog has no quotas"
 _NO_STREAMS: Final = "seglog has no streams groups: set group.protocol=classic"
 _NO_QUORUM: Final = "seglog has no KRaft quorum"
 _GROUP_KINDS: Final[Mapping[ApiKey, str]] = {
@@ -42,8 +40,6 @@ class UnsupportedApis:
         return {
             ApiKey.SASL_HANDSHAKE: self.sasl_out_of_place,
             ApiKey.SASL_AUTHENTICATE: self.sasl_out_of_place,
-            ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda _, __: {"entries": []},
-            ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
             **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
             ApiKey.SHARE_GROUP_DESCRIBE: _describe_groups,
             ApiKey.STREAMS_GROUP_DESCRIBE: _describe_groups,
@@ -89,13 +85,3 @@ def _failed(code: ErrorCode, message: str | None = None) -> dict[str, Any]:
 def _describe_groups(request: Message, _: RequestContext) -> Answer:
     """Clients then ask for classic groups of these names."""
     return {"groups": [{"group_id": one, **_failed(ErrorCode.UNSUPPORTED_VERSION)} for one in request.group_ids]}
-
-
-def _alter_client_quotas(request: Message, _: RequestContext) -> Answer:
-    entities = [
-        [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity]
-        for entry in request.entries
-    ]
-    return {
-        "entries": [{"entity": entity, **_failed(ErrorCode.UNSUPPORTED_VERSION, _NO_QUOTAS)} for entity in entities]
-    }

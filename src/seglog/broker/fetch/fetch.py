@@ -109,6 +109,8 @@ class Fetch:
         if peers is not None and context.version == FOLLOWER_VERSION:
             answer = peers.follower(peers.read_request(frame, body), context)
             if answer is not None:
+                if context.charge is not None:
+                    context.charge.exempt()
                 return answer
         return self._start(_parse(context.version, frame, body), context)
 
@@ -122,6 +124,8 @@ class Fetch:
                 answer = peers.follower(asked, context)
             if answer is None:
                 answer = self._start(await self._offload.run(lambda: _parse(context.version, frame, body)), context)
+            elif context.charge is not None:
+                context.charge.exempt()
         return answer if isinstance(answer, FetchAnswer) else await answer
 
     def _start(self, parsed: _DecodedFetch, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
@@ -155,13 +159,17 @@ class Fetch:
             if not session.partitions and not is_full:
                 self._sessions.close(session.session_id)
                 session = None
+        charge = context.charge
+        # More would be certain to hold the client, however long it has waited.
+        most = self._max_bytes if charge is None else min(self._max_bytes, charge.largest_fetch)
+        max_bytes = min(message.max_bytes, most)
         return _FetchRequest(
             # A copy: serving records reorders the session's own.
             partitions=wanted if session is None else list(session.partitions.items()),
             session=session,
             is_full=is_full,
-            max_bytes=min(message.max_bytes, self._max_bytes),
-            min_bytes=message.min_bytes,
+            max_bytes=max_bytes,
+            min_bytes=min(message.min_bytes, max_bytes),
             up_to=UpTo.LAST_STABLE if message.isolation_level else UpTo.HIGH_WATERMARK,
             version=version,
             rack=message.rack_id if version >= FROM_FOLLOWERS else "",
@@ -215,6 +223,10 @@ class Fetch:
         return True
 
     async def _answer_many(self, request: _FetchRequest, result: _FetchResult) -> FetchAnswer:
+        if request.context.charge is not None:
+            size = await self._offload.run(lambda: _size(request, result))
+            if request.context.charge.fetched(size):
+                return self._throttled(request)
         leaders: list[tuple[int, int]] = []
         places = range(len(result.partitions))
         with no_collections:
@@ -303,8 +315,18 @@ class Fetch:
         return partitions
 
     def _answer(self, request: _FetchRequest, result: _FetchResult) -> FetchAnswer:
+        if request.context.charge is not None and request.context.charge.fetched(_size(request, result)):
+            return self._throttled(request)
         leaders = self._note(request, result, range(len(result.partitions)))
         return _answer(request, result, self._endpoints(request, leaders))
+
+    def _throttled(self, request: _FetchRequest) -> FetchAnswer:
+        """An empty response. A new session does not begin: its client does not know yet what it would leave out."""
+        session = request.session
+        if session is not None and request.is_full:
+            self._sessions.close(session.session_id)
+            session = None
+        return write_fetch(request.version, [], session_id=0 if session is None else session.session_id)
 
     def _note(self, request: _FetchRequest, result: _FetchResult, places: Sequence[int]) -> list[tuple[int, int]]:
         """Count the bytes sent of the partitions at these places, and name other leaders; returns those leaders."""
@@ -357,15 +379,9 @@ def _answer(request: _FetchRequest, result: _FetchResult, endpoints: Sequence[No
     """Leave out what the session's client knows already, and group the rest by topic."""
     session = request.session
     topics: dict[str | UUID, list[FetchedPartition]] = {}
-    for key, fetched in result.partitions:
+    for key, fetched in _news(request, result):
         if session is not None:
-            # An error is in each response, and its end in one more (``CachedPartition``).
-            is_urgent = fetched.is_urgent
-            known = KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
-            has_news = fetched.records is not None or is_urgent or session.known.get(key) != known
-            if not has_news and not request.is_full:
-                continue
-            session.known[key] = known
+            session.known[key] = _known(fetched)
             if fetched.records is not None and not request.is_full:
                 session.served(key)
         topics.setdefault(key[0], []).append(fetched)
@@ -375,3 +391,28 @@ def _answer(request: _FetchRequest, result: _FetchResult, endpoints: Sequence[No
         session_id=session.session_id if session is not None else 0,
         endpoints=endpoints,
     )
+
+
+def _news(request: _FetchRequest, result: _FetchResult) -> Sequence[tuple[PartitionKey, FetchedPartition]]:
+    """The partitions that the client must hear of. An error is in each response, and its end in one more
+    (``CachedPartition``)."""
+    if request.session is None or request.is_full:
+        return result.partitions
+    before = request.session.known
+    return [
+        (key, fetched)
+        for key, fetched in result.partitions
+        if fetched.records is not None or fetched.is_urgent or before.get(key) != _known(fetched)
+    ]
+
+
+def _known(fetched: FetchedPartition) -> KnownOffsets:
+    return KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
+
+
+def _size(request: _FetchRequest, result: _FetchResult) -> int:
+    """The bytes of the response, with its size (``FetchResponse.sizeOf``)."""
+    topics: dict[str | UUID, list[FetchedPartition]] = {}
+    for key, fetched in _news(request, result):
+        topics.setdefault(key[0], []).append(fetched)
+    return 4 + write_fetch(request.version, [FetchedTopic(*one) for one in topics.items()]).size

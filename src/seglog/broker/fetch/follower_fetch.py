@@ -36,6 +36,7 @@ from seglog.protocol.fetch import FetchAnswer, FetchedPartition, FetchedTopic, w
 from seglog.protocol.replica_fetch import VERSION, FollowerRequest, RequestHead
 from seglog.replication.progress import UNKNOWN, FetchTimes
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.replication.throttles import ReplicationThrottle
 from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.log.reads import UpTo
 
@@ -70,6 +71,7 @@ class _FollowerSession:
         "answered_ms",
         "epoch",
         "heard",
+        "held",
         "known",
         "session_id",
         "settles_until_ms",
@@ -92,6 +94,8 @@ class _FollowerSession:
         self.wanted: dict[PartitionKey, FetchPartition] = {}
         self.known: dict[PartitionKey, KnownOffsets] = {}
         self.touched: dict[PartitionKey, None] = {}
+        self.held: dict[PartitionKey, None] = {}
+        """Partitions that the throttle has kept back: the next read has its turn again."""
         self.unread = 0
         self.watched: dict[PartitionKey, _SessionPartition] = {}
         self._waiter: GrowthWaiter | None = None
@@ -110,6 +114,7 @@ class _FollowerSession:
             self.wanted.pop(key, None)
             self.known.pop(key, None)
             self.touched.pop(key, None)
+            self.held.pop(key, None)
             self._unwatch(key)
 
     def _watch(self, topics: Topics, key: PartitionKey) -> None:
@@ -133,6 +138,8 @@ class _FollowerSession:
         self.epoch = 1 if self.epoch == MAX_INT32 else self.epoch + 1
 
     def grown(self, key: PartitionKey, size: int) -> None:
+        if key in self.held:
+            return
         self.touched[key] = None
         self.unread += size
         if size and self._waiter is not None:
@@ -155,6 +162,9 @@ class _FollowerSession:
     def take_touched(self) -> dict[PartitionKey, None]:
         """The touched partitions, which are read now."""
         touched, self.touched, self.unread = self.touched, {}, 0
+        if self.held:
+            touched.update(self.held)
+            self.held.clear()
         return touched
 
     async def wait(self, waiter: GrowthWaiter) -> None:
@@ -190,6 +200,7 @@ class _FollowerSession:
             self._unwatch(key)
         self.wanted.clear()
         self.touched.clear()
+        self.held.clear()
 
 
 class FollowerFetch:
@@ -204,6 +215,7 @@ class FollowerFetch:
         max_bytes: int,
         now_ms: Callable[[], int],
         rng: Random,
+        throttle: ReplicationThrottle,
         is_there: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self._topics = topics
@@ -211,6 +223,7 @@ class FollowerFetch:
         self._max_bytes = max_bytes
         self.now_ms = now_ms
         self._rng = rng
+        self._throttle = throttle
         self._is_there = is_there
         self._sessions: dict[int, _FollowerSession] = {}
 
@@ -294,12 +307,22 @@ class FollowerFetch:
         except Exception:  # the other partitions must get their records
             _logger.exception("%s cannot be read by broker %d", replica.topic_partition, follower.node_id)
             return FetchedPartition(number, ErrorCode.KAFKA_STORAGE_ERROR)
+        if answer.records is not None and self._throttle.has(replica.topic_partition):
+            if self._is_held(replica, follower):
+                session.held[key] = None
+                return fetched_partition(number, replica, None, UpTo.LOG_END)
+            self._throttle.record(replica.topic_partition, answer.records.size)
         fetched = fetched_partition(number, replica, answer.records, UpTo.LOG_END)
         if fetched.records is None and answer.diverging is None and wanted.fetch_offset < replica.log.log_end_offset:
             session.touched[key] = None  # there was no room: it is first in the next response
         if answer.diverging is None:
             return fetched
         return fetched._replace(diverging=(answer.diverging.epoch, answer.diverging.end_offset))
+
+    def _is_held(self, replica: Replica, follower: Member) -> bool:
+        progress = replica.progress
+        in_sync = progress is not None and follower.node_id in progress.state.isr_nodes
+        return not in_sync and self._throttle.hold_ms() > 0
 
 
 class _Pass:

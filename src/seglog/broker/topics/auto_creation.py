@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from seglog.broker.requests import failure
+from seglog.broker.requests import ApiError, Charge, failure
 from seglog.broker.topics.topic_changes import TopicChanges, TopicWish
 from seglog.broker.topics.topics import Topic, Topics
 from seglog.core.broker_config import BrokerConfig
@@ -39,16 +39,16 @@ class AutoCreation:
         self._in_flight: dict[str, asyncio.Future[int]] = {}
         """The error codes to be, by the names of the topics that are being created."""
 
-    async def create(self, names: Sequence[str]) -> Mapping[str, int]:
+    async def create(self, names: Sequence[str], charge: Charge | None = None) -> Mapping[str, int]:
         """Create topics, or wait while other requests create them; return the error codes of those that failed. Some
-        may be neither there nor failed then."""
+        may be neither there nor failed then, such as those that the client's quota does not allow yet (``charge``)."""
         theirs = {name: self._in_flight[name] for name in names if name in self._in_flight}
-        refused = await self._create_own(self._chosen(name for name in names if name not in theirs))
+        refused = await self._create_own(self._chosen((name for name in names if name not in theirs), charge))
         if theirs:
             await asyncio.wait(theirs.values(), timeout=_FOR_LEADERS_SECONDS)
         return {**refused, **{name: code for name, one in theirs.items() if one.done() and (code := one.result())}}
 
-    def _chosen(self, names: Iterable[str]) -> list[str]:
+    def _chosen(self, names: Iterable[str], charge: Charge | None) -> list[str]:
         """Those that are created now. Coordinators create the internal topics."""
         partitions = self._config().directory.num_partitions
         room = min(
@@ -60,8 +60,14 @@ class AutoCreation:
         for name in names:
             if len(found) >= room:
                 break
-            if name not in INTERNAL_TOPICS and name not in self._topics.by_name:
-                found[name] = None
+            if name in INTERNAL_TOPICS or name in self._topics.by_name or name in found:
+                continue
+            try:
+                if charge is not None:
+                    charge.mutated(partitions, strict=True)
+            except ApiError:
+                break
+            found[name] = None
         return list(found)
 
     async def _create_own(self, names: Sequence[str]) -> Mapping[str, int]:
