@@ -385,8 +385,8 @@ class _Consumption:
             values = [null if (value := message.value()) is None else value for message in messages]
             self._out.raw(b"\n".join([*values, b""]))
             return
-        received = [received(message) for message in messages]
-        for record in received if self._typed is None else self._typed.decode(received):
+        records = [received(message) for message in messages]
+        for record in records if self._typed is None else self._typed.decode(records):
             try:
                 self._write(self._out, record)
             except OptionError as error:
