@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,9 +19,6 @@ from seglog.core.ground import THREADS
 from tests.cluster.cluster_member import ClusterMember, make_topic, stores
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, UNKNOWN, Faulty
-
-LEADERS_SECONDS = 2.0
-"""Seconds within which 1,000 partitions have new leaders after a broker's registration has ended."""
 
 Work = Callable[[list[Faulty]], Coroutine[Any, Any, None]]
 
@@ -158,9 +154,8 @@ class ControllerContract(ABC):
 
         self.run(tmp_path, work)
 
-    def test_a_thousand_partitions_have_new_leaders_soon(self, tmp_path: Path) -> None:
-        """The controller goes, then the next one. One of both must be in time: a core that is taken away is not a
-        failure."""
+    def test_a_thousand_partitions_have_new_leaders_and_no_leader_changes_for_nothing(self, tmp_path: Path) -> None:
+        """The controller goes, then the next one. What that costs: tests/broker/topics/test_topic_counts.py."""
 
         async def work(made: list[Faulty]) -> None:
             parties = await joined(made)
@@ -169,21 +164,16 @@ class ControllerContract(ABC):
                 await make_topic(made[0].store, f"t{number}", assignment, number + 1)
             for party in parties:
                 await seen(party, lambda party: party.is_settled(1000, 1, 2, 3))
-            took = []
             for gone, *left in (parties, parties[1:]):
                 leaders = [party.node for party in left]
 
                 def is_settled(party: ClusterMember, leaders: list[int] = leaders) -> bool:
                     return party.is_settled(1000, *leaders)
 
-                began = time.perf_counter()
                 await gone.membership.leave()
                 for party in left:
                     await seen(party, is_settled)
-                took.append(time.perf_counter() - began)
             epochs = [stored.state.leader_epoch for stored in parties[2].view.partitions.values()]
-            assert [epochs.count(epoch) for epoch in (0, 1, 2)] == [330, 330, 340]  # no leader was changed for nothing
-            print(f"new leaders of 1,000 partitions: {', '.join(f'{seconds:.2f} s' for seconds in took)}")
-            assert min(took) < LEADERS_SECONDS
+            assert [epochs.count(epoch) for epoch in (0, 1, 2)] == [330, 330, 340]
 
         self.run(tmp_path, work, 3)
