@@ -618,5 +618,5 @@ BUGS = (
     Bug("B-17", "proposal-is-written", _proposal_is_written, seed=47, scenario=_ONE_IS_ENOUGH, rates=_AWAY),
     Bug("B-17", "epoch-of-last-life", _epoch_of_last_life, rates=_AWAY),
     Bug("B-17", "one-vouches", _one_vouches, seed=7, scenario=_GROUPS, rates=_UNNOTICED),
-    Bug("B-17", "doubt-by-timer", _doubt_by_timer, seed=14, scenario=_GROUPS, rates=_PAUSED),
+    Bug("B-17", "doubt-by-timer", _doubt_by_timer, seed=80, scenario=_GROUPS, rates=_PAUSED),
 )

@@ -259,7 +259,7 @@ _RANGES = _THREE._replace(ranges=True)
 BUGS = (
     Bug("KAFKA-17754", _kafka_17754, scenario=_THREE, rates=_AGAIN, is_slow=True),
     Bug("KAFKA-14402", _kafka_14402, seed=2, scenario=_THREE, rates=_LATE),
-    Bug("marker-lost", _marker_lost, seed=5),
+    Bug("marker-lost", _marker_lost, seed=50),
     Bug("late-append", _late_append, rates=_LATE),
     Bug("high-watermark-only", _high_watermark_only, scenario=_RANGES),
     Bug("lso-past-marker", _lso_past_marker, seed=1),
