@@ -216,8 +216,8 @@ def describe_group(
     return found
 
 
-_EMPTY_LISTS: Final = frozenset({"sasl.oauthbearer.expected.audience", "ssl.cipher.suites"})
-"""Keys whose default is an empty list, not null."""
+_EMPTY: Final = frozenset({"authorizer.class.name", "sasl.oauthbearer.expected.audience", "ssl.cipher.suites"})
+"""Keys whose default is an empty text or list, not null."""
 _DYNAMIC: Final = DYNAMIC_KEYS | LISTENER_DYNAMIC_KEYS
 
 
@@ -233,9 +233,7 @@ def describe_broker(configuration: Configuration, wanted: Collection[str] | None
             layers += _layers(synonym, configuration)
         value, source = (own[0][1], own[0][2]) if own else (None, ConfigSource.DEFAULT)
         found.append(
-            _described(
-                row, value if name in _EMPTY_LISTS else value or None, source, layers, read_only=name not in _DYNAMIC
-            )
+            _described(row, value if name in _EMPTY else value or None, source, layers, read_only=name not in _DYNAMIC)
         )
     for name, row in DYNAMIC_ONLY_KEYS.items():
         dynamic = ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT
@@ -318,7 +316,7 @@ def _layers(row: Setting, configuration: Configuration) -> Iterator[_Layer]:
         if row.name in texts:
             yield row.name, texts[row.name], source
     default = default_text(row)
-    if default or (default is not None and row.name in _EMPTY_LISTS):
+    if default or (default is not None and row.name in _EMPTY):
         yield row.name, default, ConfigSource.DEFAULT
 
 
