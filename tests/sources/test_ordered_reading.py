@@ -128,10 +128,11 @@ def test_large_reads_take_turns_in_the_order_of_the_parts() -> None:
 
 
 def test_a_caller_that_stops_frees_the_threads_that_wait_for_their_turn() -> None:
-    ended = [Event() for _ in range(3)]
+    begun, ended = ([Event() for _ in range(3)] for _ in range(2))
 
     def read(part: int) -> Iterator[pa.RecordBatch]:
         yield _batch(part)
+        begun[part].set()
         try:
             await_turn()
         finally:
@@ -140,6 +141,7 @@ def test_a_caller_that_stops_frees_the_threads_that_wait_for_their_turn() -> Non
 
     found = read_in_order(range(3), Readers(read), threads=3, on_finished=print)
     next(found)
+    assert all(one.wait(30) for one in begun)  # a thread that comes later begins nothing
     del found  # a generator that is not used any more is closed
     assert all(one.wait(30) for one in ended)
 
