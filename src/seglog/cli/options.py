@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import SeglogError
 
+Added = TypeVar("Added")
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
@@ -114,6 +115,23 @@ def key_values(option: str, given: Sequence[str] | None, *, shape: str = "KEY=VA
             raise OptionError(f"{option}: {text!r} is not {shape}")
         found[key.strip()] = value
     return found
+
+
+def with_deletions(command: str, added: Mapping[str, Added], deleted: Sequence[str] | None) -> dict[str, Added | None]:
+    """What ``--add-config`` sets, and None for what ``--delete-config`` names. `OptionError` if that is nothing, or the
+    same name twice.
+
+    >>> with_deletions("configs alter", {"a": "1"}, ["b, c"])
+    {'a': '1', 'b': None, 'c': None}
+    """
+    changes: dict[str, Added | None] = dict(added)
+    for name in (part.strip() for text in deleted or () for part in text.split(",")):
+        if name in changes:
+            raise OptionError(f"{name} is both in --add-config and in --delete-config")
+        changes[name] = None
+    if not changes:
+        raise OptionError(f"{command} needs --add-config or --delete-config")
+    return changes
 
 
 def parse_time(text: str, clock: Clock | None = None) -> int:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import JsonLines, OptionError, check_choice, key_values, with_options
-from seglog.cli.output import FINE, Out, fail, show_table
+from seglog.cli.options import JsonLines, OptionError, check_choice, key_values, with_deletions, with_options
+from seglog.cli.output import FINE, Out, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, DryRun, TopicNames
 from seglog.client.admin import ConfigValue
 
@@ -134,13 +134,7 @@ def alter_configs(
 ) -> int:
     """Set or remove keys; other keys keep their values."""
     entities = options.entities(names.all(), "alter")
-    changes: dict[str, str | None] = dict(parse_configs(add_config, "--add-config"))
-    for name in (part.strip() for text in delete_config or () for part in text.split(",")):
-        if name in changes:
-            return fail(f"{name} is both in --add-config and in --delete-config")
-        changes[name] = None
-    if not changes:
-        return fail("configs alter needs --add-config or --delete-config")
+    changes = with_deletions("configs alter", parse_configs(add_config, "--add-config"), delete_config)
     cluster = brokers.cluster()
     with Out() as out:
         for entity in entities:

@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import JsonLines, OptionError, key_values, with_options
+from seglog.cli.options import JsonLines, OptionError, key_values, with_deletions, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, DryRun
 
@@ -88,19 +88,14 @@ def alter_quotas(
     entity = options.entity()
     if not entity:
         return fail("quotas alter needs --user, --client-id or --ip, or the defaults of one of them")
-    changes: dict[str, float | None] = {}
+    added: dict[str, float] = {}
     parts = [part for text in add_config or () for part in text.split(",")]
     for name, text in key_values("--add-config", parts).items():
         try:
-            changes[name] = float(text)
+            added[name] = float(text)
         except ValueError:
             raise OptionError(f"--add-config: {name}={text!r} is not a number") from None
-    for name in (part.strip() for text in delete_config or () for part in text.split(",")):
-        if name in changes:
-            return fail(f"{name} is both in --add-config and in --delete-config")
-        changes[name] = None
-    if not changes:
-        return fail("quotas alter needs --add-config or --delete-config")
+    changes = with_deletions("quotas alter", added, delete_config)
     with brokers.cluster().own_admin() as admin:
         admin.alter_client_quotas(entity, changes, validate_only=dry_run)
     with Out() as out:
