@@ -6,7 +6,8 @@ itself asks; here they are only put into words.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
 
 from seglog.cli.explain.words import Fact, Statement, duration, moment, say
 from seglog.cli.offline.coordinator_state import Holder
@@ -17,6 +18,7 @@ from seglog.storage.log.retention import Hold, Reason, SegmentFate, fates
 from seglog.storage.offline.log_state import LogState, SegmentState
 from seglog.storage.offline.topic_configs import TopicConfig
 
+Decided = TypeVar("Decided")
 _SECONDS_BELOW: Final = 100_000_000_000
 """A timestamp in ms below this is before March 1973: it is one in seconds."""
 _FAR: Final = 10 * 365 * 86_400_000
@@ -266,20 +268,16 @@ def cleaning_part(state: LogState, config: LogConfig, now_ms: int) -> CleanableP
     """What a round of compaction would clean, as the cleaner decides it."""
     if not state.segments:
         return None
-    return cleanable_part(
-        state.for_cleaning(),
-        checkpoint=state.cleaned_to,
-        log_start_offset=state.log_start_offset,
-        log_end_offset=state.log_end_offset,
-        last_stable_offset=state.last_stable_offset,
-        config=config,
-        now_ms=now_ms,
-    )
+    return _by_cleaner(cleanable_part, state, config, now_ms)
 
 
 def cleaning_due_ms(state: LogState, config: LogConfig, now_ms: int) -> int | None:
     """When a round is due if nothing more is appended."""
-    return due_ms(
+    return _by_cleaner(due_ms, state, config, now_ms)
+
+
+def _by_cleaner(decide: Callable[..., Decided], state: LogState, config: LogConfig, now_ms: int) -> Decided:
+    return decide(
         state.for_cleaning(),
         checkpoint=state.cleaned_to,
         log_start_offset=state.log_start_offset,
