@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from seglog.protocol.apis import ApiKey
 from tests.broker.broker_thread import Wire
@@ -29,6 +29,7 @@ class ServedBroker(BrokerProcess):
     def __init__(self, path: Path, settings: Mapping[str, str] | None = None, *, log_level: str = "warning") -> None:
         quick = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
         super().__init__(path / "log", {**quick, **(settings or {})}, log_level=log_level)
+        self._sockets_at_rest = 0
 
     def leave(self) -> None:
         self.stop()
@@ -62,10 +63,19 @@ class ServedBroker(BrokerProcess):
         descriptors = Path(f"/proc/{self.pid}/fd")
         return sum(_target(descriptors / number).startswith("socket:") for number in os.listdir(descriptors))
 
-    def has_come_to_rest(self, sockets: int) -> bool:
-        """Whether it has as many sockets as before, as soon as it has noticed that its clients have disconnected."""
+    def ready(self) -> dict[str, Any]:
+        line = super().ready()
+        self._sockets_at_rest = self.sockets
+        return line
+
+    def has_come_to_rest(self) -> bool:
+        """Whether it has the sockets of its start and a few, as soon as it has noticed that its clients are gone.
+
+        Not those of a test's beginning: clients of the test before may be among them.
+        """
+        most = self._sockets_at_rest + 5
         try:
-            wait_until(lambda: abs(self.sockets - sockets) <= 5, f"{sockets} sockets")
+            wait_until(lambda: self.sockets <= most, f"{most} sockets")
         except RuntimeError:
             return False
         return True

@@ -125,7 +125,7 @@ def test_what_is_well_formed_is_answered_whatever_it_says(served: ServedBroker) 
     other = Other(served)
     ids = ids_of(served)
     other.ask(300)
-    usual, memory, sockets = other.p99, served.memory, served.sockets
+    usual, memory = other.p99, served.memory
     seed = seed_of("well-formed")
     with other.asking(), closing(Client(served)) as client:
         for key, version in versions():
@@ -140,7 +140,7 @@ def test_what_is_well_formed_is_answered_whatever_it_says(served: ServedBroker) 
                     # A producer with acks=0 is told nothing, and of an error by its connection.
                     assert key == ApiKey.PRODUCE, f"{seed}: {key!r} {version} {frame.hex()}"
     served.check_quiet()
-    assert served.has_come_to_rest(sockets)
+    assert served.has_come_to_rest()
     assert served.memory - memory < MOST_MEMORY
     assert other.p99 < max(20 * usual, 3.0)
 
@@ -162,7 +162,7 @@ def test_what_is_not_well_formed_ends_its_connection_or_is_answered(served: Serv
     other = Other(served)
     ids = ids_of(served)
     other.ask(300)
-    usual, memory, sockets = other.p99, served.memory, served.sockets
+    usual, memory = other.p99, served.memory
     seed = seed_of("mutated")
     with other.asking():
         for key, version in versions():
@@ -178,7 +178,7 @@ def test_what_is_not_well_formed_ends_its_connection_or_is_answered(served: Serv
                         continue  # it was ended before all of it was there
                     check_first(sent, read_until_closed(connection))
     served.check_quiet()
-    assert served.has_come_to_rest(sockets)
+    assert served.has_come_to_rest()
     assert served.memory - memory < MOST_MEMORY
     assert other.p99 < max(20 * usual, 3.0)
 

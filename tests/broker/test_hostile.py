@@ -47,13 +47,13 @@ def unharmed(served: ServedBroker) -> Iterator[Other]:
     """Afterwards the server's memory, sockets and log are as before; another client was served all the time."""
     other = Other(served)
     other.ask(200)
-    usual, memory, sockets = other.p99, served.memory, served.sockets
+    usual, memory = other.p99, served.memory
     with other.asking():
         yield other
         other.wait_for(10)
         assert served.memory - memory < MOST_MEMORY
     served.check_quiet()
-    assert served.has_come_to_rest(sockets)
+    assert served.has_come_to_rest()
     assert other.p99 < max(20 * usual, SLOW)
 
 

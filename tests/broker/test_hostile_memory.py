@@ -68,7 +68,7 @@ def announce(served: ServedBroker, sent: int) -> socket.socket:
 
 @pytest.mark.parametrize("number", [60, 600])
 def test_large_requests_that_are_announced_and_not_sent_take_no_memory(served: ServedBroker, number: int) -> None:
-    before, sockets = served.memory, served.sockets
+    before = served.memory
     for _ in range(3):
         with ExitStack() as stack:
             for _ in range(number):
@@ -76,7 +76,7 @@ def test_large_requests_that_are_announced_and_not_sent_take_no_memory(served: S
             with Wire(served.bootstrap) as wire:
                 produce(wire, 1000)
             assert served.memory < MOST_MEMORY
-        assert served.has_come_to_rest(sockets)
+        assert served.has_come_to_rest()
     assert served.memory - before < 30 * MEGABYTE
     served.check_quiet()
 
@@ -89,7 +89,7 @@ def test_announced_but_unsent_requests_do_not_delay_other_clients(served: Served
 
 
 def test_sixty_requests_that_stop_at_a_tenth_do_not_stop_another(served: ServedBroker) -> None:
-    before, sockets = served.memory, served.sockets
+    before = served.memory
     with ExitStack() as stack, Wire(served.bootstrap) as wire:
         alone = produce(wire, 50 * MEGABYTE)
         for _ in range(60):
@@ -97,7 +97,7 @@ def test_sixty_requests_that_stop_at_a_tenth_do_not_stop_another(served: ServedB
         beside = produce(wire, 50 * MEGABYTE)
         print(f"50 MB alone {alone:.3f} s, beside sixty unfinished requests {beside:.3f} s")
         assert beside < 5 * alone + SLOW
-    assert served.has_come_to_rest(sockets)
+    assert served.has_come_to_rest()
     wait_until(lambda: served.memory - before < 100 * MEGABYTE, "memory is given back")
     said = [line for line in served.log.read_text().splitlines() if "queued.max.request.bytes" in line]
     assert len(said) == 1, said  # one line a minute from one address
