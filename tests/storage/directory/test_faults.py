@@ -96,6 +96,19 @@ def test_so_does_a_failure_beside_the_partitions(operation: str) -> None:
     assert_offline(opened, log, flushed=30)
 
 
+@pytest.mark.parametrize("operation", ["write", "rename", "fsync_dir"])
+@pytest.mark.parametrize(
+    "cut",
+    [lambda log_dir: log_dir.truncate_to("t", 0, 10), lambda log_dir: log_dir.truncate_fully_and_start_at("t", 0, 100)],
+)
+def test_a_log_whose_cut_fails_keeps_its_high_watermark(operation: str, cut: Callable[[LogDir], object]) -> None:
+    fs, opened, log = flushed_log()
+    fs.fail_at(operation, 1)
+    with pytest.raises(LogDirOfflineError):
+        cut(opened)
+    assert (log.high_watermark, log.log_end_offset) == (30, 30)
+
+
 @pytest.mark.parametrize("operation", ["fsync", "write", "rename", "truncate", "fsync_dir"])
 def test_a_failure_while_closing_is_told_and_leaves_no_marker(operation: str) -> None:
     fs, opened, log = flushed_log()

@@ -578,7 +578,7 @@ class LogDir:
             self.checkpoints.write_recovery_points()
             self.checkpoints.write_high_watermarks()
             self.checkpoints.lower_cleaned({log.topic_partition: end for log, end in ends.items()})
-        except LogDirFullError:  # the logs are not cut, so their high watermarks stay
+        except SeglogError:  # a disk that is full, or failed: the logs are not cut, so their high watermarks stay
             for log, high_watermark in committed.items():
                 log.update_high_watermark(high_watermark)
             raise
