@@ -4,10 +4,12 @@ commits and beats, and then leaves, dies, or stays away for longer than its sess
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from struct import pack
 from typing import TYPE_CHECKING, Any, Final
 
 from seglog.coordinators.consumer_protocol import decode_assignment, encode_assignment
+from seglog.coordinators.group_context import GroupContext
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
 from tests.simulation.cluster.contents import TOPIC
@@ -296,6 +298,7 @@ class Member(CoordinatorClient):
         self._check(synced.error_code)
         view = self.view
         view.name = joined.member_id
+        self.model.joined_again(view)
         view.answer(sent, joined.generation_id, is_clean=True)
         mine = decode_assignment(bytes(synced.assignment)).partitions.get(TOPIC, ()) if synced.assignment else ()
         for number in sorted(mine):
@@ -303,7 +306,9 @@ class Member(CoordinatorClient):
         return joined.member_id, joined.generation_id
 
     async def _beat_classic(self, member_id: str, generation: int) -> None:
-        sent = self.world.now
+        """A coordinator that is still loading the group says that all is well, as Kafka's does: such an answer is no
+        promise."""
+        sent, serving = self.world.now, self._serving()
         answer = await self._ask_member(
             ApiKey.HEARTBEAT,
             None,
@@ -313,7 +318,13 @@ class Member(CoordinatorClient):
             group_instance_id=self._instance,
         )
         self._check(answer.error_code)
-        self.view.answer(sent, generation, is_clean=True)
+        if serving and serving == self._serving():
+            self.view.answer(sent, generation, is_clean=True)
+
+    def _serving(self) -> list[GroupContext]:
+        """The contexts of the group's partition, if none of them is still loaded."""
+        contexts = list(contexts_of(self.cluster))
+        return contexts if all(one.is_loaded for one in contexts) else []
 
     def _check(self, code: int) -> None:
         """Raises `LostError`; `RejoinError`, with the code if it needs another id."""
@@ -412,3 +423,10 @@ class Member(CoordinatorClient):
             except LostError:
                 self._coordinators.clear()
             await self.pause()
+
+
+def contexts_of(cluster: Cluster) -> Iterator[GroupContext]:
+    """Where brokers that run coordinate the group, or did until now."""
+    for host in cluster.hosts.values():
+        if host.node is not None and host.answers:
+            yield from host.node.groups._contexts.values()

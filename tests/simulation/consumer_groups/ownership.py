@@ -7,6 +7,9 @@ partition, and the member may not be fenced.
 
 A request without an answer may be carried out late, when its member has gone on. Then the coordinator takes an old list
 of owned partitions for a new one, as Kafka's does: a partition that was not in it counts as given up.
+
+A commit is checked by its member's epoch, not by what the member has, as Kafka does. A member that gives up partitions
+one after the other stays in its epoch until the last of them, so a commit for which it did not wait is still accepted.
 """
 
 from __future__ import annotations
@@ -117,6 +120,10 @@ class GroupModel:
         self.latest_epoch = 0
         self.given = 0
         self._restarts = restarts
+        self._given_up: dict[int, tuple[MemberView, int]] = {}
+        """By the order of an ownership: its member, and the epoch in which it gave the partition up."""
+        self._taken_late: set[int] = set()
+        """Orders of ownerships that the coordinator may have taken for given up, because of a late request."""
 
     def member(self, name: str, session_seconds: float, rebalance_seconds: float) -> MemberView:
         view = MemberView(name, session_seconds, rebalance_seconds)
@@ -128,6 +135,11 @@ class GroupModel:
     def joined(self, view: MemberView, epoch: int, latest_before: int) -> None:
         """A new id gets the target's epoch: that of any member before, or a later one."""
         assert self._restarts or epoch >= latest_before, f"epoch: {view.name} joins in {epoch} after {latest_before}"
+
+    def joined_again(self, view: MemberView) -> None:
+        """A member of the classic protocol joins under its old id. Its group may have begun again meanwhile."""
+        if self._restarts:
+            view.epoch = 0
 
     def answered(self, view: MemberView, sent: float, epoch: int, *, is_clean: bool) -> None:
         view.answer(sent, epoch, is_clean=is_clean)
@@ -150,11 +162,18 @@ class GroupModel:
                     f"two owners: {view.name} gets {number} in epoch {view.epoch}, and {other.name} has it since epoch "
                     f"{other.owned[number].epoch}, for {other.lease_end - now:.3f} s yet"
                 )
+        self._taken_late |= {
+            other.owned[number].order
+            for other in self.members
+            if other is not view and number in other.owned and now < other.lease_end
+        }
         self.given += 1
         view.owned[number] = Ownership(number, view.name, view.epoch, now, self.given)
 
     def give_up(self, view: MemberView, number: int) -> None:
-        view.owned.pop(number, None)
+        ownership = view.owned.pop(number, None)
+        if ownership is not None:
+            self._given_up[ownership.order] = view, view.epoch
 
     def gone(self, view: MemberView) -> None:
         """The member reads nothing any more. If it joins again, it does so in any epoch."""
@@ -174,14 +193,19 @@ class GroupModel:
         return commit
 
     def acknowledge(self, commit: Commit, now: float) -> None:
-        """Nobody else has got the partition before the commit was sent."""
-        number = commit.ownership.number
+        """No other member has got the partition before the commit was sent."""
+        number, order = commit.ownership.number, commit.ownership.order
+        owner, epoch = self._given_up.get(order, (None, -1))
+        is_in_its_epoch = owner is not None and owner.epoch == epoch
         for view in self.members:
             later = view.owned.get(number)
             if later is None or later.goes_on_as(commit.ownership):
                 continue
-            is_former = commit.ownership.order < later.order and later.began < commit.sent
-            assert not is_former, f"commit: {commit} is accepted, after {view.name} had it in {later.epoch}"
+            is_former = order < later.order and later.began < commit.sent
+            is_excused = is_in_its_epoch or order in self._taken_late
+            assert not is_former or is_excused, (
+                f"commit: {commit} is accepted, after {view.name} had it in {later.epoch}"
+            )
         commit.answered = now
         self.acknowledged.setdefault(number, []).append(commit)
 

@@ -17,7 +17,7 @@ from tests.simulation.cluster.coordinator_clients import CoordinatorOperators
 from tests.simulation.cluster.nemesis import Nemesis
 from tests.simulation.cluster.run import heal, run_until, settle, unforeseen_errors
 from tests.simulation.cluster.scenario import Scenario
-from tests.simulation.consumer_groups.members import GROUP, Member
+from tests.simulation.consumer_groups.members import GROUP, Member, contexts_of
 from tests.simulation.consumer_groups.ownership import GroupModel
 
 SECONDS: Final = 15
@@ -134,11 +134,9 @@ def _run_and_look(cluster: Cluster, seconds: float) -> None:
 
 def _groups(cluster: Cluster) -> Iterator[Group]:
     """The group, as its coordinators know it."""
-    for host in cluster.hosts.values():
-        if host.node is not None and host.answers:
-            for context in host.node.groups._contexts.values():
-                if context.is_led and context.is_loaded and GROUP in context.shard.groups:
-                    yield context.shard.groups[GROUP]
+    for context in contexts_of(cluster):
+        if context.is_led and context.is_loaded and GROUP in context.shard.groups:
+            yield context.shard.groups[GROUP]
 
 
 def _share_out(cluster: Cluster, members: list[Member], model: GroupModel) -> None:
