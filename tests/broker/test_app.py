@@ -120,7 +120,7 @@ def test_another_broker_s_directory_is_refused(start: Callable[..., RunningNode]
 def test_a_disk_that_fails_takes_its_partitions_offline(start: Callable[..., RunningNode], topic_name: str) -> None:
     running = start()
     with Wire(running.bootstrap) as wire:
-        wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+        wire.create_topic(topic_name)
         (topic,) = wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}]).topics
         wire.send(
             ApiKey.FETCH,
@@ -141,13 +141,13 @@ def test_a_disk_that_fails_takes_its_partitions_offline(start: Callable[..., Run
         wait_until(lambda: offline() == [(5, -1, (1,))], "the controller to know")
         assert wire.ask(ApiKey.DESCRIBE_LOG_DIRS, topics=None).results[0].error_code == 56
         asked = {"name": "late", "num_partitions": 1, "replication_factor": 1}
-        assert wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1).topics[0].error_code == 56
+        assert wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=30_000).topics[0].error_code == 56
     running.stop()
     assert not (running.path / CLEAN_SHUTDOWN).exists()
 
 
 def test_the_directory_is_described(broker: RunningNode, wire: Wire, topic_name: str) -> None:
-    wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+    wire.create_topic(topic_name)
     asked = [{"topic": topic_name, "partitions": [0, 5]}]
     (result,) = wire.ask(ApiKey.DESCRIBE_LOG_DIRS, topics=asked).results
     assert result.log_dir == str(broker.path)

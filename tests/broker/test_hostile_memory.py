@@ -42,7 +42,7 @@ def served() -> Iterator[ServedBroker]:
                 {"name": "retention.bytes", "value": "1"},
             ]
             topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "configs": configs}
-            wire.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout=10_000, validate_only=False)
+            wire.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout=30_000, validate_only=False)
             assert produce(wire, 1000) < SLOW
         yield running
 

@@ -40,7 +40,7 @@ def make_topic(wire: Wire, config: dict[str, str]) -> str:
 
 def produce(wire: Wire, topic: str, records: bytes) -> int:
     data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
-    answer = wire.ask(ApiKey.PRODUCE, 9, acks=-1, timeout=1000, topic_data=data)
+    answer = wire.ask(ApiKey.PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)
     return int(answer.responses[0].partition_responses[0].error_code)
 
 

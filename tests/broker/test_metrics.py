@@ -152,8 +152,8 @@ def test_errors_are_told_by_api_and_name(running: RunningNode) -> None:
         partitions = [{**partition, "partition": number} for number in (0, 1)]
         wire.ask(ApiKey.FETCH, max_wait=0, min_bytes=0, topics=[{"topic_id": topic_id, "partitions": partitions}])
         records = {"index": 9, "records": b""}
-        wire.ask(ApiKey.PRODUCE, 12, acks=1, timeout=1000, topic_data=[{"name": "t", "partition_data": [records]}])
-        wire.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "nowhere", "topic_id": None}], timeout=1000)
+        wire.ask(ApiKey.PRODUCE, 12, acks=1, timeout=30_000, topic_data=[{"name": "t", "partition_data": [records]}])
+        wire.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "nowhere", "topic_id": None}], timeout=30_000)
         wire.ask(ApiKey.METADATA, topics=[{"name": "no/where"}], allow_auto_topic_creation=False)
     found = scrape(running)
     errors = {

@@ -95,7 +95,7 @@ def test_metadata_of_many_partitions_leave_turns_to_others(
     """20,000 partitions held up all other clients for a tenth of a second."""
     with Wire(broker.bootstrap) as wire:
         made = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in COUNTS.items()]
-        wire.ask(ApiKey.CREATE_TOPICS, topics=made, timeout_ms=30_000)
+        wire.ask(ApiKey.CREATE_TOPICS, topics=made, timeout=30_000)
         at_once = wire.ask(ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
     monkeypatch.setattr(metadata, "SLICE", 20)
     answer, turns = ask_beside(broker, ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
@@ -106,10 +106,10 @@ def test_metadata_of_many_partitions_leave_turns_to_others(
 
 def test_a_fetch_of_many_partitions_leaves_turns_to_others(broker: RunningNode, topic_name: str) -> None:
     with Wire(broker.bootstrap) as wire:
-        wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+        wire.create_topic(topic_name)
         records = bytes(encode_batch([NewRecord(b"value", None, 1)]))
         data = [{"name": topic_name, "partition_data": [{"index": 0, "records": records}]}]
-        wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+        wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=30_000, topic_data=data)
     wanted = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1000} for number in range(PARTITIONS)]
     topics = [{"topic": topic_name, "partitions": wanted}]
     answer, turns = ask_beside(
@@ -126,15 +126,15 @@ def test_a_fetch_of_many_partitions_waits_for_records(tmp_path: Path, monkeypatc
     count = 8
     for module in (offload, fetch):
         monkeypatch.setattr(module, "SLICE", 3)
-    with RunningNode(tmp_path, {"num.partitions": str(count)}) as broker, Wire(broker.bootstrap) as wire:
-        wire.ask(ApiKey.METADATA, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+    with RunningNode(tmp_path) as broker, Wire(broker.bootstrap) as wire:
+        wire.create_topic("t", count)
         wanted = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1000} for number in range(count)]
         topics = [{"topic": "t", "partitions": wanted}]
         wire.send(ApiKey.FETCH, 11, max_wait=60_000, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics)
         with Wire(broker.bootstrap) as other:
             records = bytes(encode_batch([NewRecord(b"value", None, 1)]))
             data = [{"name": "t", "partition_data": [{"index": count - 1, "records": records}]}]
-            other.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+            other.ask(ApiKey.PRODUCE, 9, acks=1, timeout=30_000, topic_data=data)
         (topic,) = wire.answer(ApiKey.FETCH, 11).responses
         assert [one.partition_index for one in topic.partitions if one.records] == [count - 1]
         standing = broker.node.topics.by_name["t"]
@@ -148,13 +148,13 @@ def test_a_time_is_looked_for_in_a_batch_that_claims_much(
     """In the thread, and in no more memory than `LOOKUP_LIMIT`; beyond it the batch's first offset is the answer."""
     monkeypatch.setattr(segment, "LOOKUP_LIMIT", (1 << 20) if is_too_large else (1 << 30))
     with Wire(broker.bootstrap) as wire:
-        wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+        wire.create_topic(topic_name)
         times = [NewRecord(bytes(4 << 20), None, 1000 + number) for number in range(8)]
         for _ in range(2):
             records = bytes(encode_batch(times, codec=Codec.ZSTD))
             assert len(records) < 16 << 10
             data = [{"name": topic_name, "partition_data": [{"index": 0, "records": records}]}]
-            wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+            wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=30_000, topic_data=data)
     wanted = {"partition_index": 0, "timestamp": 1005, "current_leader_epoch": -1}
     topics = [{"name": topic_name, "partitions": [wanted]}]
     answer, turns = ask_beside(broker, ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=topics)
@@ -168,7 +168,7 @@ def test_offsets_of_partitions_that_are_named_twice_are_refused_also_among_many(
     broker: RunningNode, topic_name: str
 ) -> None:
     with Wire(broker.bootstrap) as wire:
-        wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+        wire.create_topic(topic_name)
         numbers = [0, *range(1, 2 * offload.SLICE), 0]
         wanted = [{"partition_index": number, "timestamp": -1, "current_leader_epoch": -1} for number in numbers]
         topics = [{"name": topic_name, "partitions": wanted}]

@@ -21,7 +21,7 @@ FUTURE_MS = 4_000_000_000_000
 def topic(wire: Wire, topic_name: str) -> str:
     configs = [{"name": "cleanup.policy", "value": "compact"}]
     made = {"name": topic_name, "num_partitions": 2, "replication_factor": 1, "configs": configs}
-    wire.ask(ApiKey.CREATE_TOPICS, topics=[made], timeout=10_000, validate_only=False)
+    wire.ask(ApiKey.CREATE_TOPICS, topics=[made], timeout=30_000, validate_only=False)
     return topic_name
 
 
@@ -32,7 +32,7 @@ def batch(*records: tuple[bytes | None, int], **options: Any) -> bytes:
 
 def produce(wire: Wire, topic: str, data: bytes, version: int = 9) -> Any:
     topics = [{"name": topic, "partition_data": [{"index": 0, "records": data}]}]
-    answer = wire.ask(ApiKey.PRODUCE, version, acks=1, timeout=1000, transactional_id=None, topic_data=topics)
+    answer = wire.ask(ApiKey.PRODUCE, version, acks=1, timeout=30_000, transactional_id=None, topic_data=topics)
     return answer.responses[0].partition_responses[0]
 
 
@@ -63,7 +63,7 @@ def test_a_batch_of_a_transaction_refuses_all_of_its_request(wire: Wire, topic: 
     transactional = batch((b"k", START_MS), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     partitions = [{"index": 0, "records": batch((b"k", START_MS))}, {"index": 1, "records": transactional}]
     topics = [{"name": topic, "partition_data": partitions}]
-    answer = wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, transactional_id=None, topic_data=topics)
+    answer = wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=30_000, transactional_id=None, topic_data=topics)
     assert [one.error_code for one in answer.responses[0].partition_responses] == [53, 53]
     assert produce(wire, topic, batch((b"k", START_MS))).base_offset == 0
 
@@ -76,7 +76,7 @@ def test_zstd_needs_a_version_that_knows_it(wire: Wire, topic: str) -> None:
 def test_a_partition_that_is_named_twice_is_written_as_it_is_named_last(wire: Wire, topic: str) -> None:
     two = [{"index": 0, "records": batch(*[(b"k", START_MS)] * count)} for count in (1, 2)]
     topics = [{"name": topic, "partition_data": two}]
-    answer = wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, transactional_id=None, topic_data=topics)
+    answer = wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=30_000, transactional_id=None, topic_data=topics)
     assert [one.base_offset for one in answer.responses[0].partition_responses] == [0]
     assert produce(wire, topic, batch((b"k", START_MS))).base_offset == 2
 
@@ -84,7 +84,7 @@ def test_a_partition_that_is_named_twice_is_written_as_it_is_named_last(wire: Wi
 @pytest.mark.parametrize("name", ["__mine", "__consumer_offsets_of_mine"])
 def test_a_topic_is_internal_by_its_whole_name(wire: Wire, name: str) -> None:
     made = {"name": name, "num_partitions": 1, "replication_factor": 1}
-    wire.ask(ApiKey.CREATE_TOPICS, topics=[made], timeout=10_000, validate_only=False)
+    wire.ask(ApiKey.CREATE_TOPICS, topics=[made], timeout=30_000, validate_only=False)
     assert produce(wire, name, batch((b"k", START_MS))).error_code == 0
 
 
@@ -145,7 +145,7 @@ def test_a_session_of_names_goes_on_with_names(wire: Wire, topic: str) -> None:
 def test_nothing_of_a_batch_that_does_not_fit_behind_another(wire: Wire, topic: str) -> None:
     data = batch((b"k", START_MS))
     topics = [{"name": topic, "partition_data": [{"index": number, "records": data} for number in (0, 1)]}]
-    wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, transactional_id=None, topic_data=topics)
+    wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=30_000, transactional_id=None, topic_data=topics)
     wanted = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 50} for number in (0, 1)]
     contents = {"max_wait": 0, "min_bytes": 0, "max_bytes": 5000, "session_epoch": -1, "rack_id": ""}
     answer = wire.ask(ApiKey.FETCH, 11, **contents, topics=[{"topic": topic, "partitions": wanted}])

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
+from seglog.testing import Broker
 from tests.broker.broker_thread import RunningNode, Wire
 from tests.broker.group_client import versions
 from tests.broker.python_clients import aiokafka, kafka
@@ -32,6 +33,7 @@ from tests.broker.transactional_producer import (
     fetch,
     stable_end,
 )
+from tests.kit.waiting import wait_until
 
 SECONDS: Final = 60
 
@@ -259,20 +261,13 @@ def test_an_unknown_partition_adds_none(wire: Wire, topic: str) -> None:
     assert wire.ask(ApiKey.END_TXN, 4, **producer.named, committed=True).error_code == INVALID_STATE
 
 
-def test_a_transaction_that_times_out_is_aborted_and_its_producer_fenced(
-    start: Callable[..., RunningNode],
-) -> None:
-    running = start({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "20"})
-    with Wire(running.bootstrap) as wire:
-        topic = "t"
-        wire.ask(
-            ApiKey.CREATE_TOPICS, topics=[{"name": topic, "num_partitions": 1, "replication_factor": 1}], timeout=30_000
-        )
-        producer = TransactionalProducer(wire, "slow", timeout=50)
-        assert producer.send(topic, b"a") == 0
-        while stable_end(wire, topic) < 2:
-            pass
-        assert fetch(wire, topic).aborted_transactions[0].first_offset == 0
+def test_a_transaction_that_times_out_is_aborted_and_its_producer_fenced() -> None:
+    with Broker({"t": 1}) as running, Wire(running.bootstrap) as wire:
+        producer = TransactionalProducer(wire, "slow")
+        assert producer.send("t", b"a") == 0
+        running.clock.advance(90)
+        wait_until(lambda: stable_end(wire, "t") == 2, "the marker")
+        assert fetch(wire, "t").aborted_transactions[0].first_offset == 0
         answer = producer.until_free(lambda: wire.ask(ApiKey.END_TXN, 5, **producer.named, committed=True))
         assert answer.error_code in (FENCED, INVALID_STATE)
 

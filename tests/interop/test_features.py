@@ -26,7 +26,7 @@ def features(both: Both) -> Iterator[Both]:
     highest = [
         {"feature": name, "max_version_level": found.high, "upgrade_type": UP} for name, found in SUPPORTED.items()
     ]
-    both.ask(ApiKey.UPDATE_FEATURES, 2, timeout=1000, feature_updates=highest, validate_only=False)
+    both.ask(ApiKey.UPDATE_FEATURES, 2, timeout=30_000, feature_updates=highest, validate_only=False)
 
 
 def levels(both: Both, version: int) -> None:
@@ -63,14 +63,14 @@ def test_feature_levels_change_as_in_kafka(features: Both, version: int) -> None
                     typed: dict[str, Any] = {"upgrade_type": kind} if version else {"allow_downgrade": kind == SAFE}
                     update = {"feature": name, "max_version_level": level, **typed}
                     more: dict[str, Any] = {"validate_only": validate_only} if version else {}
-                    features.ask(ApiKey.UPDATE_FEATURES, version, timeout=1000, feature_updates=[update], **more)
+                    features.ask(ApiKey.UPDATE_FEATURES, version, timeout=30_000, feature_updates=[update], **more)
             for told in (3, 4):
                 levels(features, told)
 
 
 def test_without_group_version_1_there_are_no_consumer_groups(features: Both) -> None:
     update = {"feature": "group.version", "max_version_level": 0, "upgrade_type": SAFE}
-    features.ask(ApiKey.UPDATE_FEATURES, 2, timeout=1000, feature_updates=[update], validate_only=False)
+    features.ask(ApiKey.UPDATE_FEATURES, 2, timeout=30_000, feature_updates=[update], validate_only=False)
     features.ask(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         1,
@@ -78,7 +78,7 @@ def test_without_group_version_1_there_are_no_consumer_groups(features: Both) ->
         group_id="none",
         member_id="m",
         member_epoch=0,
-        rebalance_timeout=1000,
+        rebalance_timeout=30_000,
         subscribed_topic_names=["t"],
         topic_partitions=[],
     )

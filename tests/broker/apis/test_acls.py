@@ -55,7 +55,7 @@ def fetch(wire: Wire, topic: str) -> int:
 
 def produce(wire: Wire, topic: str, acks: int = 1) -> int:
     data = [{"index": 0, "records": bytes(encode_batch([NewRecord(b"v")]))}]
-    wire.send(ApiKey.PRODUCE, 9, acks=acks, timeout=1000, topic_data=[{"name": topic, "partition_data": data}])
+    wire.send(ApiKey.PRODUCE, 9, acks=acks, timeout=30_000, topic_data=[{"name": topic, "partition_data": data}])
     code: int = wire.answer(ApiKey.PRODUCE, 9).responses[0].partition_responses[0].error_code
     return code
 
@@ -145,7 +145,7 @@ def test_acks_0_to_a_denied_topic_ends_the_connection(node: AclNode) -> None:
     with node, Wire(node.bootstrap) as wire, node.of("ann") as ann:
         wire.create_topic("t")
         data = [{"index": 0, "records": bytes(encode_batch([NewRecord(b"v")]))}]
-        ann.send(ApiKey.PRODUCE, 9, acks=0, timeout=1000, topic_data=[{"name": "t", "partition_data": data}])
+        ann.send(ApiKey.PRODUCE, 9, acks=0, timeout=30_000, topic_data=[{"name": "t", "partition_data": data}])
         assert ann.is_ended()
         assert node.node.directories.dirs[0].logs[TopicPartition("t", 0)].log_end_offset == 0
 

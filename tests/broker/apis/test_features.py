@@ -34,7 +34,7 @@ def change(wire: Wire, version: int = 2, /, *, validate_only: bool = False, **le
         for name, (level, kind) in levels.items()
     ]
     more = {"validate_only": validate_only} if version else {}
-    return wire.ask(ApiKey.UPDATE_FEATURES, version, timeout=1000, feature_updates=updates, **more)
+    return wire.ask(ApiKey.UPDATE_FEATURES, version, timeout=30_000, feature_updates=updates, **more)
 
 
 def test_a_new_broker_has_the_highest_levels_and_keeps_those_it_was_told(tmp_path: Path) -> None:

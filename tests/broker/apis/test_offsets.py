@@ -75,7 +75,7 @@ def test_librdkafka_lists_and_deletes(broker: RunningNode, topic: str) -> None:
 def test_only_what_is_there_can_be_deleted(wire: Wire, topic: str) -> None:
     def delete(offset: int, name: str = topic) -> tuple[int, int]:
         partitions = [{"partition_index": 0, "offset": offset}]
-        answer = wire.ask(ApiKey.DELETE_RECORDS, topics=[{"name": name, "partitions": partitions}], timeout=1000)
+        answer = wire.ask(ApiKey.DELETE_RECORDS, topics=[{"name": name, "partitions": partitions}], timeout=30_000)
         (found,) = answer.topics[0].partitions
         return found.error_code, found.low_watermark
 

@@ -57,7 +57,7 @@ def test_ids_are_not_reused_after_a_kill(tmp_path: Path) -> None:
 
 def test_active_producers_are_described(broker: RunningNode, wire: Wire, topic_name: str) -> None:
     producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
-    wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+    wire.create_topic(topic_name)
     for _ in range(3):
         producer.produce(topic_name, b"v")
         assert producer.flush(60) == 0

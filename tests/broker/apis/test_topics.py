@@ -21,7 +21,7 @@ def wanted(name: str, partitions: int = 1, factor: int = 1, **more: object) -> d
 
 
 def create(wire: Wire, *topics: dict[str, object], validate_only: bool = False) -> list[tuple[int, str | None]]:
-    answer = wire.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=1000, validate_only=validate_only)
+    answer = wire.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=30_000, validate_only=validate_only)
     return [(topic.error_code, topic.error_message) for topic in answer.topics]
 
 
@@ -48,7 +48,7 @@ def test_a_topic_is_created_grown_and_deleted_by_librdkafka(broker: RunningNode,
 
 def test_what_was_created_is_told(wire: Wire, topic_name: str) -> None:
     configs = [{"name": "retention.ms", "value": "5"}]
-    answer = wire.ask(ApiKey.CREATE_TOPICS, topics=[wanted(topic_name, 3, -1, configs=configs)], timeout=1000)
+    answer = wire.ask(ApiKey.CREATE_TOPICS, topics=[wanted(topic_name, 3, -1, configs=configs)], timeout=30_000)
     (topic,) = answer.topics
     assert (topic.num_partitions, topic.replication_factor, topic.error_code) == (3, 1, 0)
     found = {config.name: (config.value, config.config_source) for config in topic.configs}
@@ -76,7 +76,7 @@ def test_a_deleted_topic_wakes_who_waits_for_it(broker: RunningNode, topic_name:
             session_epoch=-1,
             topics=[{"topic_id": topic.topic_id, "partitions": partitions}],
         )
-        other.ask(ApiKey.DELETE_TOPICS, topics=[{"topic_id": topic.topic_id, "name": None}], timeout=1000)
+        other.ask(ApiKey.DELETE_TOPICS, topics=[{"topic_id": topic.topic_id, "name": None}], timeout=30_000)
         (response,) = waiting.answer(ApiKey.FETCH).responses
         assert [partition.error_code for partition in response.partitions] == [100]
 
@@ -90,7 +90,7 @@ def test_a_topic_made_anew_is_another_one(broker: RunningNode, topic_name: str) 
             producer.produce(topic_name, b"old")
         assert producer.flush(60) == 0
         (old,) = metadata(wire, topic_name)
-        wire.ask(ApiKey.DELETE_TOPICS, topics=[{"name": topic_name}], timeout=1000)
+        wire.ask(ApiKey.DELETE_TOPICS, topics=[{"name": topic_name}], timeout=30_000)
         create(wire, wanted(topic_name))
         (new,) = metadata(wire, topic_name)
         assert old.topic_id != new.topic_id
@@ -151,7 +151,8 @@ def test_a_broker_that_was_stopped_has_its_topics_again(start: Callable[..., Run
     running = start()
     with Wire(running.bootstrap) as wire:
         create(wire, wanted(topic_name, 2, configs=[{"name": "cleanup.policy", "value": "compact"}]))
-        wire.ask(ApiKey.CREATE_PARTITIONS, topics=[{"name": topic_name, "count": 4, "assignments": None}], timeout=1)
+        grown = {"name": topic_name, "count": 4, "assignments": None}
+        assert wire.ask(ApiKey.CREATE_PARTITIONS, topics=[grown], timeout=30_000).results[0].error_code == 0
         before = metadata(wire, topic_name)[0].topic_id
     running.node.directories.dirs[0].log(topic_name, 3).append(encode_batch([NewRecord(b"v", key=b"k")]))
     running.stop()
