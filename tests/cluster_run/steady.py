@@ -36,13 +36,14 @@ class Event(NamedTuple):
 class Steady(Service):
     """One partition's client, in its own thread inside a ``with``. Records may be duplicated, but none is lost."""
 
-    def __init__(self, addresses: Sequence[str], topic: str, number: int) -> None:
+    def __init__(self, addresses: Sequence[str], topic: str, number: int, *, timeout_ms: int = 5_000) -> None:
         self.number = number
         self.acknowledged: list[float] = []
         """When, in seconds of the monotonic clock."""
         self.events: list[Event] = []
         self._addresses = list(addresses)
         self._topic = topic
+        self._timeout_ms = timeout_ms
         self._records = encode_batch([NewRecord(value=b"steady")])
         self._at = self._addresses[0]
         self._wires: dict[str, Wire] = {}
@@ -101,10 +102,10 @@ class Steady(Service):
         try:
             wire = self._wires.get(asked)
             if wire is None:
-                wire = self._wires[asked] = Wire(asked)
+                wire = self._wires[asked] = Wire(asked, timeout=60)
             partition = {"index": self.number, "records": self._records}
             topics = [{"name": self._topic, "partition_data": [partition]}]
-            answer = wire.ask(ApiKey.PRODUCE, _VERSION, acks=-1, timeout=5000, topic_data=topics)
+            answer = wire.ask(ApiKey.PRODUCE, _VERSION, acks=-1, timeout=self._timeout_ms, topic_data=topics)
         except OSError as error:
             self._note(asked, type(error).__name__)
             if (broken := self._wires.pop(asked, None)) is not None:
