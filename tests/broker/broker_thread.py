@@ -103,7 +103,7 @@ class RunningNode(Service):
 class Wire:
     """One connection, by our own protocol code: any request of any version."""
 
-    def __init__(self, bootstrap: str, *, timeout: float = 30, client_id: str = "test") -> None:
+    def __init__(self, bootstrap: str, *, timeout: float = 60, client_id: str = "test") -> None:
         self._client_id = client_id.encode()
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=timeout)

@@ -31,7 +31,7 @@ Scrape = Mapping[tuple[str, str], float]
 def ask(running: RunningNode, path: str) -> tuple[int, str]:
     address = running.node.metrics_address
     assert address is not None
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=20)
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=60)
     connection.request("GET", path)
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -275,7 +275,7 @@ def test_metrics_have_no_other_protocol(start: Callable[..., RunningNode]) -> No
 def test_serve_has_an_option_for_it(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", options=("--metrics", "127.0.0.1:0")) as broker:
         host, _, port = broker.ready_line["metrics"].rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
         connection.request("GET", "/health")
         assert json.loads(connection.getresponse().read())["status"] == "up"
         connection.close()

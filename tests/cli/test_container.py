@@ -134,12 +134,12 @@ def test_serves_under_the_cluster_id_until_sigterm(tmp_path: Path) -> None:
             bootstrap = f"127.0.0.1:{port[1]}"
             producer = Producer({"log_level": 0, "bootstrap.servers": bootstrap})
             producer.produce("t", b"1")
-            assert producer.flush(20) == 0
+            assert producer.flush(60) == 0
             found = AdminClient({"log_level": 0, "bootstrap.servers": bootstrap}).list_topics(timeout=60)
             assert str(found.cluster_id) == TESTCONTAINERS["CLUSTER_ID"]
             assert len(found.topics["t"].partitions) == 7
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
     again = subprocess.run(

@@ -50,9 +50,9 @@ def test_a_signal_stops_the_broker_with_all_acknowledged_records(number: signal.
         producer = Producer({"log_level": 0, "bootstrap.servers": ready["bootstrap"], "acks": 1})
         for value in range(1000):
             producer.produce("t", b"%d" % value)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stderr.read() == ""
     assert (data / CLEAN_SHUTDOWN).exists()
     with LogDir.open(data) as directory:
@@ -108,7 +108,7 @@ def test_keys_come_from_the_file_the_environment_and_the_command_line(tmp_path: 
             found = {entry.name: entry.value for entry in result.configs}
         assert (found["num.partitions"], found["log.retention.hours"]) == ("3", "72")
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         said = process.stderr.read()
     assert "unknown broker configuration 'num.partitons'; did you mean num.partitions?" in said
     assert "process.roles" in said

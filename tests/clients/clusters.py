@@ -21,7 +21,7 @@ from tests.kit.service import Service
 from tests.kit.waiting import wait_until
 
 NODES: Final = (1, 2, 3)
-_PATIENCE: Final = 20
+_PATIENCE: Final = 60
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -91,11 +91,11 @@ class Cluster(Service):
         self._nodes[node].start()
 
     def replicas(self, topic: str) -> dict[int, list[int]]:
-        found = self.admin.list_topics(topic, timeout=20).topics[topic].partitions
+        found = self.admin.list_topics(topic, timeout=60).topics[topic].partitions
         return {number: list(one.replicas) for number, one in found.items()}
 
     def leader(self, topic: str, number: int) -> int:
-        return int(self.admin.list_topics(topic, timeout=20).topics[topic].partitions[number].leader)
+        return int(self.admin.list_topics(topic, timeout=60).topics[topic].partitions[number].leader)
 
     def wait_healthy(self) -> None:
         """Until all are there, every replica is in sync, and none is moving: each broker says so."""
@@ -114,7 +114,7 @@ class Cluster(Service):
 
     def bytes_out(self, node: int, topic: str) -> int:
         """Of records that one of our brokers has given to consumers."""
-        with urlopen(f"http://127.0.0.1:{self._metrics[node]}/metrics", timeout=20) as answer:
+        with urlopen(f"http://127.0.0.1:{self._metrics[node]}/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         of = f'kafka_server_brokertopicmetrics_bytesout_total{{topic="{topic}"}} '
         return sum(int(float(line.removeprefix(of))) for line in lines if line.startswith(of))

@@ -61,7 +61,7 @@ class CuttingProxy(Service):
             except OSError:
                 return
             try:
-                server = socket.create_connection(("127.0.0.1", self.upstream), timeout=10)
+                server = socket.create_connection(("127.0.0.1", self.upstream), timeout=60)
             except OSError:
                 client.close()
                 continue

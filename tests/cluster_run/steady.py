@@ -102,7 +102,7 @@ class Steady(Service):
         try:
             wire = self._wires.get(asked)
             if wire is None:
-                wire = self._wires[asked] = Wire(asked, timeout=60)
+                wire = self._wires[asked] = Wire(asked)
             partition = {"index": self.number, "records": self._records}
             topics = [{"name": self._topic, "partition_data": [partition]}]
             answer = wire.ask(ApiKey.PRODUCE, _VERSION, acks=-1, timeout=self._timeout_ms, topic_data=topics)

@@ -155,7 +155,7 @@ def unconfirmed_seconds(port: int) -> float:
 
 def ask(port: int, path: str) -> tuple[int, str]:
     """A page of a broker; status 0 while it does not listen."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         try:
             connection.request("GET", path)
             answer = connection.getresponse()

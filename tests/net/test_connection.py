@@ -59,7 +59,7 @@ def test_answers_that_are_ready_wait_for_no_other() -> None:
         async with serving(answers) as served:
             reader, writer = await served.connect()
             writer.write(b"".join(map(frame, (b"first", b"parts", b"second", b"wait", b"last"))))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 for expected in (b"tsrif", b"abcdtail", b"dnoces"):
                     assert await answer(reader) == expected
             gate.set()
@@ -188,7 +188,7 @@ def test_a_client_that_goes_while_its_answer_waits_leaves_nothing() -> None:
             _, writer = await served.connect()
             writer.write(frame(b"wait"))
             writer.close()
-            await asyncio.wait_for(cancelled.wait(), 10)
+            await asyncio.wait_for(cancelled.wait(), 60)
             while served.shared.connections:
                 await asyncio.sleep(0)
 
@@ -224,7 +224,7 @@ def test_a_client_that_goes_before_its_answer_has_begun_leaves_no_coroutine() ->
         connection.get_buffer(-1)[: len(sent)] = sent
         connection.buffer_updated(len(sent))
         connection.connection_lost(None)
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), 60)
 
     asyncio.run(run())
     gc.collect()

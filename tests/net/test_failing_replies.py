@@ -171,6 +171,6 @@ async def _received(answers: dict[int, Answer]) -> bytes:
 
 async def _some(reader: asyncio.StreamReader) -> bytes:
     try:
-        return await asyncio.wait_for(reader.read(1 << 20), 10)
+        return await asyncio.wait_for(reader.read(1 << 20), 60)
     except ConnectionError:
         return b""

@@ -56,7 +56,7 @@ async def exchange(listener: HttpListener, data: bytes) -> bytes:
 )
 def test_by_a_stock_client(method: str, path: str, expected: tuple[int, bytes, str]) -> None:
     def ask(port: int) -> tuple[int, bytes, str | None]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request(method, path)
         answer = connection.getresponse()
         found = answer.status, answer.read(), answer.getheader("Content-Type")

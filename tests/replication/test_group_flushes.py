@@ -89,7 +89,7 @@ async def setup(*, hw_follows_end: bool = False) -> AsyncIterator[Setup]:
 
 def run(act: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await act()
 
     asyncio.run(bounded())

@@ -220,7 +220,7 @@ def test_records_that_were_deleted_meanwhile_are_lost(caplog: pytest.LogCaptureF
         lax = seglog.scan(broker.bootstrap, topics="t", options={"failOnDataLoss": False})
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for done in admin.delete_records([TopicPartition("t", 0, 40)]).values():
-            done.result(10)
+            done.result(60)
         with pytest.raises(DataLossError, match="t-0: offsets 0 to 39 were deleted before they were read; set option"):
             strict.read_all()
         with caplog.at_level(logging.WARNING, "seglog.spark"):
@@ -236,7 +236,7 @@ def test_a_topic_that_was_created_again_is_another_topic() -> None:
         ]
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for done in admin.delete_topics(["t"]).values():
-            done.result(10)
+            done.result(60)
         broker.create_topic("t", records=[b"other"] * 10)
         for scan in scans:
             with pytest.raises(DataLossError, match="topic t was deleted and created again"):

@@ -25,7 +25,7 @@ def broker() -> Iterator[Broker]:
 
 
 def _client(*urls: str, **more: Any) -> Registry:
-    return Registry(RegistryConfig(urls=urls, timeout=5, **more))
+    return Registry(RegistryConfig(urls=urls, timeout=60, **more))
 
 
 def test_schemas_with_all_that_they_refer_to(broker: Broker) -> None:

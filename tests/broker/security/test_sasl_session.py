@@ -174,7 +174,7 @@ def test_no_order_of_requests_opens_the_door(secured: SecuredNode) -> None:
     requests = Requests(rng)
     for _ in range(150):
         case()
-        with Wire(secured.at("SASL"), timeout=10) as wire:
+        with Wire(secured.at("SASL")) as wire:
             state = "new"
             for _ in range(rng.randrange(1, 8)):
                 act = rng.choice(["handshake", "old", "right", "wrong", "metadata", "versions", "noise"])

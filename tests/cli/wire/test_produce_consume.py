@@ -242,7 +242,7 @@ def test_following_resumes_at_the_saved_position(
         with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src"}) as process:
             assert wire("consume", topic_name, "-c", "2", "-o", str(offset)).code == 0
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
 
     follow_two_from(0)
     path.rename(tmp_path / "access.log.1")
@@ -277,7 +277,7 @@ def test_ctrl_c_ends_a_consumer_silently(broker: RunningNode, topic_name: str, w
         assert process.stderr is not None
         assert process.stdout.readline() == b"x\n"
         process.send_signal(signal.SIGINT)
-        assert (process.wait(30), process.stderr.read()) == (130, b"")
+        assert (process.wait(60), process.stderr.read()) == (130, b"")
 
 
 def test_a_lost_broker_ends_a_consumer_that_does_not_follow(tmp_path: Path, topic_name: str, run: Run) -> None:

@@ -123,7 +123,7 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last() -> None:
 def test_the_wait_ends_without_the_markers() -> None:
     async def test(coordinator: TransactionCoordinator, _: asyncio.Event) -> None:
         producer = await committed(coordinator)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await coordinator.until_completed(ID)
         assert await is_refused(coordinator, producer)
 

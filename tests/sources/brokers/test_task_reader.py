@@ -278,7 +278,7 @@ def test_a_missing_leader_is_looked_up_now_and_then(faulty: Broker) -> None:
     reader = make_reader(through(faulty, subscribe="gone,t", **{"kafkaConsumer.pollTimeoutMs": "1500"}))
     ranges = [part for task in reader.partitions() for part in task.value if part.topic_partition.partition == 0]
     admin = AdminClient({"bootstrap.servers": faulty.bootstrap})
-    admin.delete_topics(["gone"])["gone"].result(10)
+    admin.delete_topics(["gone"])["gone"].result(60)
     faulty.throttle("Fetch", seconds=0.05, times=None)
     lookups = faulty.delay("Metadata", seconds=0.0, times=None)
     with pytest.raises(DataLossError, match=r"gone-0 was deleted: offsets 0 to 0 of gone-0 were not read"):
@@ -331,7 +331,7 @@ def test_records_that_were_deleted_after_planning_are_lost(caplog: pytest.LogCap
         tasks = list(reader.partitions())
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for done in admin.delete_records([TopicPartition("t", 0, 40)]).values():
-            done.result(10)
+            done.result(60)
         with pytest.raises(DataLossError, match="t-0: offsets 0 to 39 were deleted before they were read; set option"):
             places(reader, tasks)
         with caplog.at_level(logging.WARNING, "seglog.spark"):
@@ -345,7 +345,7 @@ def test_a_topic_that_was_created_again_is_another_topic() -> None:
         tasks = list(reader.partitions())
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for done in admin.delete_topics(["t"]).values():
-            done.result(10)
+            done.result(60)
         broker.create_topic("t", records=[b"other"] * 10)
         with pytest.raises(DataLossError, match="topic t was deleted and created again"):
             places(reader, tasks)

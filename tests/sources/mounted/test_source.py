@@ -195,7 +195,7 @@ def create_again(broker: Broker) -> None:
     """The same topic, with other records in the same leader epoch."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for done in admin.delete_topics(["t"]).values():
-        done.result(10)
+        done.result(60)
     broker.create_topic("t", config=SMALL)
     produce(broker, "t", range(5_000, 6_000))
 
@@ -230,7 +230,7 @@ def test_deleted_records_are_not_read_from_a_copy(changing: Broker, tmp_path: Pa
     mount = copied(changing, tmp_path)
     admin = AdminClient({"bootstrap.servers": changing.bootstrap})
     for done in admin.delete_records([TopicPartition("t", 0, 400)]).values():
-        done.result(10)
+        done.result(60)
     options = both(changing, mount)
     assert from_files(make_reader(options)) > 100
     assert offsets(make_reader(options)) == list(range(400, 1_000))

@@ -163,25 +163,25 @@ class ServedLogs:
 
     def create(self, topic: str) -> None:
         self.made[topic] += 1
-        self._admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+        self._admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
 
     def append(self, topic: str, count: int) -> None:
         for _ in range(count):
             self._producer.produce(topic, b"v" * 100, b"%d" % self.made[topic], partition=0)
-        assert self._producer.flush(10) == 0
+        assert self._producer.flush(60) == 0
 
     def delete(self, topic: str) -> None:
-        self._admin.delete_topics([topic])[topic].result(10)
+        self._admin.delete_topics([topic])[topic].result(60)
 
     def expire(self, topic: str, below: int) -> None:
         for done in self._admin.delete_records([TopicPartition(topic, 0, below)]).values():
-            done.result(10)
+            done.result(60)
 
     def clear(self, names: str) -> None:
         """A case should not pay for the topics of those before it."""
-        there = [one for one in self._admin.list_topics(timeout=10).topics if one.startswith(f"{names}-")]
+        there = [one for one in self._admin.list_topics(timeout=60).topics if one.startswith(f"{names}-")]
         for done in self._admin.delete_topics(there).values():
-            done.result(10)
+            done.result(60)
 
 
 World = Logs | ServedLogs
