@@ -15,11 +15,13 @@ from seglog.broker.app import Node
 from seglog.broker.ground import BrokerGround
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import SeglogError
+from seglog.net.connection import ClientConnection
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message, read_message
 from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
 from tests.kit.service import Service
+from tests.kit.waiting import wait_until
 
 T = TypeVar("T")
 FAST = {
@@ -98,6 +100,19 @@ class RunningNode(Service):
     def on_loop(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine on the broker's own loop."""
         return asyncio.run_coroutine_threadsafe(act(), self.loop).result(60)
+
+    def connections(self, listener: str) -> list[ClientConnection]:
+        """Those that it has now, with those of clients that are gone of which it has not heard yet."""
+
+        async def now() -> list[ClientConnection]:
+            return [one for one in self.node.quotas.connections if one.listener == listener]
+
+        return self.on_loop(now)
+
+    def only_connection(self, listener: str) -> ClientConnection:
+        """That of the one client which is there, as soon as those of earlier tests are gone."""
+        wait_until(lambda: len(self.connections(listener)) == 1, f"one connection to {listener}")
+        return self.connections(listener)[0]
 
 
 class Wire:

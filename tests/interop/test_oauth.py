@@ -78,15 +78,17 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         yield Brokers(issuer, kafka.oauth, at)
 
 
-def log_in(at: str, message: bytes) -> tuple[object, ...]:
+def log_in(at: str, message: bytes, began: float) -> tuple[object, ...]:
+    """The answers, and when the session ends: in minutes since ``began``, however long the logins before it took."""
     with Wire(at) as wire, suppress(ConnectionError):
         answers = [wire.ask(ApiKey.SASL_HANDSHAKE, mechanism="OAUTHBEARER")]
         answers.append(wire.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=message))
         if answers[-1].auth_bytes:
             answers.append(wire.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=b"\x01"))
         last = answers[-1]
-        seconds = round(last.session_lifetime / 1000 / 60)
-        return len(answers), bytes(answers[1].auth_bytes), last.error_code, last.error_message, seconds
+        left = last.session_lifetime / 1000
+        end = round((time.time() + left - began) / 60) if left else None
+        return len(answers), bytes(answers[1].auth_bytes), last.error_code, last.error_message, end
     return ("closed",)
 
 
@@ -153,9 +155,10 @@ def messages(issuer: TokenIssuer) -> Mapping[str, bytes]:
 
 
 def test_kafka_and_seglog_judge_tokens_alike(brokers: Brokers) -> None:
+    began = time.time()
     told = messages(brokers.issuer)
-    ours = {name: log_in(brokers.ours, message) for name, message in told.items()}
-    assert ours == {name: log_in(brokers.kafka, message) for name, message in told.items()}
+    ours = {name: log_in(brokers.ours, message, began) for name, message in told.items()}
+    assert ours == {name: log_in(brokers.kafka, message, began) for name, message in told.items()}
 
 
 def test_kafkas_client_logs_in(brokers: Brokers, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_a_stock_client_gets_in_with_a_token(node: OauthNode, client: Callable[[
 def test_the_principal_is_the_subject_of_the_token(node: OauthNode) -> None:
     with Wire(node.at("OAUTH")) as wire:
         assert log_in(wire, node.issuer.token("ann@example.com")).error_code == 0
-        assert "User:ann@example.com" in [one.principal for one in node.node.quotas.connections]
+        assert "User:ann@example.com" in [one.principal for one in node.connections("OAUTH")]
         assert wire.ask(ApiKey.METADATA, topics=None).topics
 
 
@@ -254,7 +254,7 @@ def test_a_session_ends_with_its_token(node: OauthNode) -> None:
     with Wire(node.at("OAUTH")) as wire:
         lifetime = log_in(wire, node.issuer.token(lifetime=600)).session_lifetime
         assert 0 < lifetime <= 600_000
-        (session,) = (one.handler for one in node.node.quotas.connections if one.listener == "OAUTH")
+        session = node.only_connection("OAUTH").handler
         assert isinstance(session, SaslSession)
         assert log_in(wire, node.issuer.token(lifetime=6000)).session_lifetime > 600_000
         assert wire.ask(ApiKey.METADATA, topics=None).topics

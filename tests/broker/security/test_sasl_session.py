@@ -153,7 +153,7 @@ def test_another_mechanism_is_refused(short: Wire) -> None:
 
 
 def test_a_session_that_has_ended_answers_no_more(secured: SecuredNode, short: Wire) -> None:
-    (connection,) = (one for one in secured.node.quotas.connections if one.listener == "SHORT")
+    connection = secured.only_connection("SHORT")
 
     async def end() -> None:
         assert isinstance(connection.handler, SaslSession)

@@ -91,10 +91,17 @@ def test_brokers_replicate_and_write_markers_over_sessions_that_end(nodes: list[
 
     wait_until(all_renewed, "sessions between brokers to be renewed")
     assert set(errors) == {None}
-    states = [found.state for node in nodes for found in node.node.view.partitions.values()]
-    assert all(len(state.isr_nodes) == 3 for state in states)
-    principals = {one.principal for node in nodes for one in node.node.quotas.connections if one.listener == "BROKERS"}
-    assert principals == {"User:broker"}
+    wait_until(
+        lambda: all(
+            len(found.state.isr_nodes) == 3 for node in nodes for found in list(node.node.view.partitions.values())
+        ),
+        "all replicas to be in sync",
+    )
+    # One whose session has just ended may be logging in.
+    wait_until(
+        lambda: {one.principal for node in nodes for one in node.connections("BROKERS")} == {"User:broker"},
+        "brokers that are logged in",
+    )
 
 
 def _renewals(node: RunningNode) -> int:

@@ -37,7 +37,7 @@ def serial(address: str, authority: Authority) -> object:
 
 
 def principals(node: SecuredNode, listener: str) -> set[str]:
-    return {one.principal for one in node.node.quotas.connections if one.listener == listener}
+    return {one.principal for one in node.connections(listener)}
 
 
 def test_requests_of_any_size_pass(secured: SecuredNode) -> None:
