@@ -89,7 +89,7 @@ def test_announced_but_unsent_requests_do_not_delay_other_clients(served: Served
 
 
 def test_sixty_requests_that_stop_at_a_tenth_do_not_stop_another(served: ServedBroker) -> None:
-    before = served.memory
+    before, began = served.memory, time.monotonic()
     with ExitStack() as stack, Wire(served.bootstrap) as wire:
         alone = produce(wire, 50 * MEGABYTE)
         for _ in range(60):
@@ -100,5 +100,6 @@ def test_sixty_requests_that_stop_at_a_tenth_do_not_stop_another(served: ServedB
     assert served.has_come_to_rest()
     wait_until(lambda: served.memory - before < 100 * MEGABYTE, "memory is given back")
     said = [line for line in served.log.read_text().splitlines() if "queued.max.request.bytes" in line]
-    assert len(said) == 1, said  # one line a minute from one address
+    minutes = (time.monotonic() - began) // 60
+    assert 1 <= len(said) <= 1 + minutes, said  # one line a minute from one address
     served.check_quiet()
