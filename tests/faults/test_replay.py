@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from seglog.testing import Broker, FaultError, replay
+from tests.broker.broker_thread import Wire
 from tests.broker.python_clients import kafka
+from tests.kit.transaction_states import create_internal_topics
 from tests.kit.waiting import wait_until
 
 
@@ -31,10 +35,19 @@ def session(broker: Broker) -> None:
     consumer.close()
 
 
+@contextmanager
+def ready(*, process: bool = False) -> Iterator[Broker]:
+    """A broker with coordinators: a busy one tells the first client of each kind to come again."""
+    with Broker({"t": 1}, process=process) as broker:
+        with Wire(broker.bootstrap) as wire:
+            create_internal_topics(wire)
+        yield broker
+
+
 @pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
 def test_a_session_has_the_same_answers_at_another_broker(tmp_path: Path, *, process: bool) -> None:
     path = tmp_path / "session.jsonl"
-    with Broker({"t": 1}, process=process) as broker, broker.record(path):
+    with ready(process=process) as broker, broker.record(path):
         session(broker)
     first, *events = map(json.loads, path.read_text().splitlines())
     assert (first["format"], first["version"]) == ("seglog recording", 1)
@@ -43,7 +56,7 @@ def test_a_session_has_the_same_answers_at_another_broker(tmp_path: Path, *, pro
     (produced, *_) = [one for one in events if one.get("api") == "Produce"]
     assert produced["decoded"]["transactional_id"] == "x"
     assert next(one["decoded"] for one in events if one.get("answer") == produced["request"])["responses"]
-    with Broker({"t": 1}) as other:
+    with ready() as other:
         assert [one for one in replay(str(path), other.bootstrap) if one.api != "Fetch"] == []
 
 
