@@ -9,8 +9,10 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.broker.python_clients import AdminClient, NewTopic
+from tests.kit.waiting import wait_until
 
 _SECONDS: Final = 60
+_NO_LEADER_YET: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 def admin_client(bootstrap: str) -> Any:
@@ -25,7 +27,7 @@ def create_topics(bootstrap: str, *topics: NewTopic) -> None:
         created.result(_SECONDS)
 
 
-def write(bootstrap: str, topic: str, value: str, seconds: float = 30) -> KafkaError | None:
+def write(bootstrap: str, topic: str, value: str, seconds: float = 60) -> KafkaError | None:
     """One record to partition 0 with acks=all; None, or why it was not acknowledged."""
     told: list[KafkaError | None] = []
     producer = Producer(
@@ -37,9 +39,11 @@ def write(bootstrap: str, topic: str, value: str, seconds: float = 30) -> KafkaE
 
 
 def write_all(bootstrap: str, topic: str, values: Sequence[str], *, batch: int) -> None:
-    """Write to partition 0 in batches of that many records; every one of them must be acknowledged by the ISR."""
+    """Write to partition 0 in batches of that many records; every one of them must be acknowledged by the ISR.
+
+    A batch goes with the flush alone, however long its records take."""
     told: list[KafkaError | None] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "acks": "all", "linger.ms": 100})
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "acks": "all", "linger.ms": 60_000})
     for number, value in enumerate(values, 1):
         producer.produce(topic, value.encode(), partition=0, on_delivery=_delivered(told))
         if number % batch == 0:
@@ -55,7 +59,7 @@ def _delivered(told: list[KafkaError | None]) -> Callable[[KafkaError | None, ob
 def values(bootstrap: str, topic: str) -> list[str]:
     """Everything in partition 0."""
     with consumer(bootstrap, "none") as reader:
-        _, end = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        end = _end(reader, TopicPartition(topic, 0))
         reader.assign([TopicPartition(topic, 0, 0)])
         found: list[str] = []
         while len(found) < end:
@@ -65,6 +69,22 @@ def values(bootstrap: str, topic: str) -> list[str]:
                     raise KafkaException(error)
                 found.append((value or b"").decode())
         return found
+
+
+def _end(reader: Consumer, place: TopicPartition) -> int:
+    """The high watermark, as soon as the partition's leader knows that it leads: librdkafka does not ask again."""
+    found: list[int] = []
+
+    def is_there() -> bool:
+        try:
+            found.append(reader.get_watermark_offsets(place, timeout=_SECONDS)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET:
+                raise
+        return bool(found)
+
+    wait_until(is_there, f"a leader of {place.topic}")
+    return found[0]
 
 
 @contextmanager
@@ -86,5 +106,5 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 def committed(bootstrap: str, group: str, topic: str) -> int:
     """The offset that the group has committed in partition 0."""
     with consumer(bootstrap, group) as member:
-        (found,) = member.committed([TopicPartition(topic, 0)], timeout=30)
+        (found,) = member.committed([TopicPartition(topic, 0)], timeout=_SECONDS)
         return found.offset
