@@ -40,7 +40,7 @@ FIRST = 1_790_000_000_000
 def broker() -> Iterator[Broker]:
     """Topic ``t``, three partitions in batches of a few records; ``empty`` has none."""
     with Broker({"t": 3, "empty": 2}, settings={"log.retention.ms": "-1"}) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000, "linger.ms": 20})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000, "linger.ms": 60_000})
         for number in range(COUNT):
             key, value = b"k%d" % (number % 50), b"v%d" % number + b"x" * (number % 90)
             producer.produce("t", value, key=key, timestamp=FIRST + number * 1000, partition=number % 3)

@@ -43,7 +43,7 @@ COUNT = 2_000
 def broker() -> Iterator[Broker]:
     """Topic ``t`` in batches of a few records."""
     with Broker({"t": 3, "empty": 2}) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000, "linger.ms": 20})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000, "linger.ms": 60_000})
         for number in range(COUNT):
             producer.produce("t", b"v%d" % number + b"x" * (number % 90), key=b"k%d" % (number % 50))
         assert producer.flush(30) == 0

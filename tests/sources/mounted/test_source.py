@@ -42,7 +42,7 @@ KEEPS: Final = {"log.retention.ms": "-1"}
 
 def produce(broker: Broker, topic: str, numbers: Sequence[int], partitions: int = 1) -> None:
     """In batches of a few records."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000, "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000, "linger.ms": 60_000})
     for number in numbers:
         value, key = b"v%d" % number + b"x" * (number % 90), b"k%d" % (number % 50)
         producer.produce(topic, value, key, partition=number % partitions)
