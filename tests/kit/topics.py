@@ -12,6 +12,7 @@ from tests.broker.python_clients import AdminClient, NewTopic
 from tests.kit.waiting import wait_until
 
 _SECONDS: Final = 60
+_TOO_FEW_BROKERS: Final = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_REPLICA_ASSIGNMENT)
 _NO_LEADER_YET: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
@@ -21,10 +22,22 @@ def admin_client(bootstrap: str) -> Any:
 
 
 def create_topics(bootstrap: str, *topics: NewTopic) -> None:
-    """Raises what the broker answers."""
+    """Raises what the broker answers. A broker that has just lost its session, on a busy machine, is waited for."""
     admin = admin_client(bootstrap)
-    for created in admin.create_topics(list(topics)).values():
-        created.result(_SECONDS)
+    left = {one.topic: one for one in topics}
+
+    def are_made() -> bool:
+        for name, created in admin.create_topics(list(left.values())).items():
+            try:
+                created.result(_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() not in _TOO_FEW_BROKERS:
+                    raise
+            else:
+                del left[name]
+        return not left
+
+    wait_until(are_made, lambda: f"brokers for {', '.join(left)}")
 
 
 def write(bootstrap: str, topic: str, value: str, seconds: float = 60) -> KafkaError | None:
