@@ -89,6 +89,12 @@ def test_a_wrong_default_that_is_needed_names_the_field(type_: Any, default: Any
         (["int", "string"], "a", {"member0": None, "member1": "a"}),
         ({"type": "fixed", "name": "F", "size": 3}, "a", b"a\0\0"),
         ({"type": "fixed", "name": "F", "size": 1}, "ab", b"a"),
+        ({"type": "array", "items": "int"}, None, []),
+        ({"type": "array", "items": "int"}, "[]", []),
+        ({"type": "map", "values": "int"}, "{}", []),
+        ({"type": "map", "values": "int"}, None, []),
+        (record(field("int", 3, name="z"), name="Q"), None, {"z": 3}),
+        (record(field({"type": "array", "items": "int"}, "", name="z"), name="Q"), [], {"z": []}),
     ],
 )
 def test_defaults_that_java_converts(type_: Any, default: Any, expected: Any) -> None:
@@ -162,3 +168,39 @@ def test_a_strict_parser_refuses_wrong_names_and_defaults(schema: Any) -> None:
     with pytest.raises(SchemaError, match=r"is not a name|not one of its symbols"):
         parse_schema(text_of(schema), strict=True)
     parse_schema(text_of(schema))
+
+
+@pytest.mark.parametrize(
+    ("names", "fields", "expected"),
+    [
+        (["a"], {"b": ["a"]}, {"b": 1}),
+        (["a", "b"], {"b": ["a"], "c": ["b"]}, {"b": 1, "c": 2}),
+        (["a", "b"], {"b": ["a"], "a": ["b"]}, {"b": 1, "a": 2}),
+        (["b"], {"b": ["a"], "c": ["b"]}, {"b": 0, "c": 1}),
+        # Avro for Java refuses the rest: two fields would have one name.
+        (["a", "b"], {"b": ["a"]}, {"b": 2}),
+        (["b", "a"], {"b": ["a"]}, {"b": 1}),
+        (["a", "b"], {"b": ["a"], "a": []}, {"b": 2, "a": 1}),
+        (["x", "y"], {"b": ["x", "y"]}, {"b": 1}),
+        (["x", "y", "b"], {"b": ["y", "x"]}, {"b": 3}),
+        (["x"], {"b": ["x"], "c": ["x"]}, {"b": 1, "c": 0}),
+    ],
+)
+def test_each_field_of_the_reader_is_read_once(
+    names: list[str], fields: dict[str, list[str]], expected: dict[str, int]
+) -> None:
+    """The values are 1, 2, … in the writer's order, and the reader's defaults are 0."""
+    for type_, made in ("int", int), ("string", str):
+        writer = record(*(field(type_, name=name) for name in names))
+        reader = record(*(field(type_, made(0), name=name) | {"aliases": old} for name, old in fields.items()))
+        raw = b"".join(
+            bytes([2 * number]) if type_ == "int" else b"\x02" + str(number).encode()
+            for number in range(1, len(names) + 1)
+        )
+        found = decode([raw] * 100, writer, reader)
+        assert found.reasons == {}
+        assert found.array.to_pylist() == [{name: made(number) for name, number in expected.items()}] * 100
+
+
+def test_the_type_null_needs_no_quotes() -> None:
+    assert decode([b""], "null", ["null", "int"]).array.to_pylist() == [None]

@@ -133,7 +133,12 @@ class _Compiler:
             self.emit(Op.CONSTANT, node.valid, 1)
 
     def _default(self, schema: Schema, node: Node, default: Any, where: str) -> None:
-        """Append a default, given as JSON, to the node."""
+        """Append a default, given as JSON, to the node. As in Avro for Java, one of an array, map or record that is of
+        another type has no parts."""
+        if isinstance(schema, Array | Map | Record) and not isinstance(
+            default, list if schema.kind == "array" else dict
+        ):
+            default = [] if schema.kind == "array" else {}
         branch = default_branch(schema, default)
         if branch is None:
             raise SchemaError(
@@ -298,8 +303,9 @@ class _Compiler:
             raise SchemaError(f"record {writer.name} contains itself: recursive types are not supported")
         self._records.append(writer)
         there: set[str] = set()
+        targets = _targets([one.name for one in writer.fields], reader)
         for one in writer.fields:
-            target = _target(one.name, reader)
+            target = targets.get(one.name)
             if target is None:
                 self._skip(one.schema)
                 continue
@@ -451,15 +457,28 @@ def best_branch(writer: Schema, reader: Union) -> Schema | None:
     return fitting[0] if fitting else None
 
 
-def _target(name: str, reader: Record) -> int | None:
-    """The reader's field for a writer's."""
+def _targets(names: Sequence[str], reader: Record) -> dict[str, int]:
+    """The reader's field for each of the writer's, at most one for each.
+
+    Aliases go first, as in Avro for Java (``Schema.applyAliases``). Where two fields would then have one name, which
+    Java refuses, the field that has the name itself is read, or else the first with an alias.
+    """
+    own = {one.name: number for number, one in enumerate(reader.fields)}
+    renamed: dict[str, int] = {}
     for number, one in enumerate(reader.fields):
-        if one.name == name:
-            return number
-    for number, one in enumerate(reader.fields):
-        if name in one.aliases:
-            return number
-    return None
+        for alias in one.aliases:
+            renamed.setdefault(alias, number)
+    kept = {name for name in names if name in own and name not in renamed}
+    found: dict[str, int] = {}
+    taken: set[int] = set()
+    for name in names:
+        target = renamed.get(name)
+        if target is None or reader.fields[target].name in kept or target in taken:
+            target = own.get(name)
+        if target is not None and target not in taken:
+            found[name] = target
+            taken.add(target)
+    return found
 
 
 def _logical_text(logical: Any) -> str:

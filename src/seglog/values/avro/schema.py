@@ -133,7 +133,8 @@ def parse_schema(text: str, references: Sequence[str] = (), *, strict: bool = Fa
 def load_schema(text: str) -> Any:
     """A schema's JSON, in which Avro for Java allows comments. `SchemaError` if it is not JSON."""
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        return "null" if found is None else found
     except (ValueError, RecursionError) as error:
         if _NAME.fullmatch(text.strip()):  # registries also return a primitive without its quotes
             return text.strip()
