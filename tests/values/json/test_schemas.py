@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from seglog.values.json.ddl import parse_ddl
 from seglog.values.json.format import JsonFormat
 from seglog.values.json.json_schema import parse_json_schema
 from seglog.values.json.shapes import arrow_type
-from seglog.values.schemas import SchemaError, SchemaText
+from seglog.values.schemas import DecodedColumn, SchemaError, SchemaText
 
 
 @pytest.mark.parametrize(
@@ -144,6 +145,16 @@ def test_one_schema_inside_of_another_is_that_schema(schema: dict[str, Any], ddl
         ({"type": "null"}, "string"),
         ({"type": "any"}, "string"),
         ({"type": "string", "format": "byte"}, "binary"),
+        ({"anyOf": [{"description": "any"}, {"type": "null"}]}, "string"),
+        ({"type": "array", "items": {"oneOf": [{"type": "null"}, {}]}}, "array<string>"),
+        ({"anyOf": [{"type": "integer"}, {"minimum": 3}]}, "string"),
+        ({"type": "integer", "anyOf": [{"type": "null"}, {"minimum": 3}]}, "bigint"),
+        ({"type": ["string", "integer"], "anyOf": [{"type": "string"}, {"minimum": 3}]}, "string"),
+        ({"allOf": [_PLACE], "oneOf": [{"required": ["x"]}, {"properties": {"x": {"type": "integer"}}}]},
+         "struct<code: string, x: bigint>"),
+        ({"type": "number", "connect.type": "bytes", "connect.parameters": {"scale": "2"}}, "decimal(38, 2)"),
+        ({"type": "number", "connect.type": "bytes",
+          "connect.parameters": {"scale": "3", "connect.decimal.precision": "9"}}, "decimal(9, 3)"),
         ({}, "string"),
         (True, "string"),
         ({"title": "x"}, "string"),
@@ -151,6 +162,37 @@ def test_one_schema_inside_of_another_is_that_schema(schema: dict[str, Any], ddl
 )  # fmt: skip
 def test_schemas_of_several_types_have_one_that_holds_all(schema: Any, ddl: str) -> None:
     assert _type(_object(a=schema)) == parse_ddl(f"a {ddl}")
+
+
+def _decoded(schema: Any, *values: bytes) -> DecodedColumn:
+    format_ = JsonFormat(SchemaText("JSON", json.dumps(schema)))
+    return format_.decoder(None, (0,))(byte_column("value", pa.array(values, pa.binary()), len(values)))
+
+
+@pytest.mark.parametrize("branches", [[{}, {"type": "null"}], [{"type": "null"}, {"title": "any"}], [{"minimum": 1}]])
+@pytest.mark.parametrize("keyword", ["oneOf", "anyOf"])
+def test_a_schema_that_says_nothing_beside_null_has_any_value(keyword: str, branches: list[Any]) -> None:
+    found = _decoded(_object(a={keyword: branches}), b'{"a": 1.50}', b'{"a": null}', b'{"a": "x"}', b'{"a": [1, {}]}')
+    assert found.reasons == {}
+    assert [one["a"] for one in found.array.to_pylist()] == ["1.50", None, "x", "[1,{}]"]
+
+
+def test_a_decimal_of_connect_is_a_number_or_its_unscaled_bytes() -> None:
+    """The values are those of Connect's ``JsonSchemaConverter`` with ``decimal.format`` BASE64 and NUMERIC."""
+    schema = {
+        "type": "number", "title": "org.apache.kafka.connect.data.Decimal", "connect.type": "bytes",
+        "connect.version": 1, "connect.parameters": {"scale": "2"},
+    }  # fmt: skip
+    found = _decoded(schema, b'"BLA="', b'"/w=="', b'"AA=="', b"12.34", b"-7", b"null", b'"12.34"', b"true", b"1.234")
+    values = [Decimal("12.00"), Decimal("-0.01"), Decimal("0.00"), Decimal("12.34"), Decimal("-7.00")]
+    assert found.array.to_pylist() == [*values, None, None, None, None]
+    assert sorted(found.reasons) == [6, 7, 8]
+    written = JsonFormat(SchemaText("JSON", json.dumps(schema))).encode(found.array.slice(0, 5)).to_pylist()
+    assert written == [b"12.00", b"-0.01", b"0.00", b"12.34", b"-7.00"]
+    optional = {"oneOf": [{"type": "null"}, schema], "connect.index": 0}
+    assert _decoded(_object(a=optional), b'{"a": "BLA="}').array.to_pylist() == [{"a": Decimal("12.00")}]
+    with pytest.raises(SchemaError, match="are not parameters of a decimal"):
+        _type({**schema, "connect.parameters": {"scale": "x"}})
 
 
 def test_references_are_found_by_pointer_anchor_and_id() -> None:

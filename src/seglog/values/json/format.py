@@ -13,7 +13,7 @@ import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_PREC, Context, Decimal, InvalidOperation
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from seglog.records.column_encoding import ByteColumn
 from seglog.values.casting import cast_column
 from seglog.values.json.ddl import parse_ddl
 from seglog.values.json.json_schema import parse_json_schema
-from seglog.values.json.shapes import AnyJson, Entries, Items, Object, Plain, Shape, arrow_type, shape_of
+from seglog.values.json.shapes import AnyJson, Entries, Items, Object, Plain, Shape, Unscaled, arrow_type, shape_of
 from seglog.values.python_values import python_values, refuse_far
 from seglog.values.schemas import Decode, DecodedColumn, SchemaError, SchemaText
 
@@ -38,6 +38,10 @@ _EXACT_FLOATS: Final = 2**53
 """All integers below are exact as floats."""
 _MOST_DIGITS: Final = 20
 """More than any integer column has."""
+
+
+_DECIMALS: Final = Context(prec=MAX_PREC)
+"""Moves the point of a decimal without rounding it."""
 
 
 class _InexactError(ValueError):
@@ -167,6 +171,8 @@ def _reading(shape: Shape) -> Convert | None:
         return _of_list(_reading(shape.element))
     if isinstance(shape, AnyJson):
         return _any_text
+    if isinstance(shape, Unscaled):
+        return lambda value: _unscaled(value, shape.scale)
     type_ = shape.type if isinstance(shape, Plain) else pa.string()
     if type_ in _INTEGERS:
         return _integer
@@ -265,6 +271,13 @@ def _decimal(value: Any) -> Decimal:
     return found
 
 
+def _unscaled(value: Any, scale: int) -> Decimal:
+    """A decimal of Connect (``Decimal.toLogical``)."""
+    if not isinstance(value, str):
+        return _decimal(value)
+    return Decimal(int.from_bytes(_binary(value), "big", signed=True)).scaleb(-scale, _DECIMALS)
+
+
 def _date(value: Any) -> date:
     if not isinstance(value, str) or len(value) != _DATE_LENGTH:
         raise TypeError(f"{_short(value)} is not a date as 2013-01-31")
@@ -274,14 +287,19 @@ def _date(value: Any) -> date:
 def _timestamp(value: Any) -> datetime:
     if not isinstance(value, str):
         raise TypeError(f"{_short(value)} is not a timestamp as 2013-01-31T12:00:00Z")
-    found = datetime.fromisoformat(value)
+    found = _parsed(value)
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def _parsed(text: str) -> datetime:
+    """RFC 3339 also allows a small ``t`` and ``z``."""
+    return datetime.fromisoformat(text.upper() if text[-1:] == "z" or text[10:11] == "t" else text)
 
 
 def _local_timestamp(value: Any) -> datetime:
     if not isinstance(value, str):
         raise TypeError(f"{_short(value)} is not a timestamp as 2013-01-31T12:00:00")
-    found = datetime.fromisoformat(value)
+    found = _parsed(value)
     if found.tzinfo is not None:
         raise ValueError(f"{_short(value)} has an offset: a timestamp_ntz has none")
     return found

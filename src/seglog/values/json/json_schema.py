@@ -11,7 +11,7 @@ string                                      string; date32 or timestamp with for
                                             with contentEncoding base64 or format byte
 integer                                     int64, or what Connect's ``connect.type`` int8, int16, int32 or
                                             the format int32 says
-number                                      float64, or float32
+number                                      float64, or float32; a decimal if Connect's ``connect.type`` is bytes
 boolean                                     bool
 const, enum                                 the type of the values
 null beside others                          their type
@@ -35,7 +35,7 @@ from urllib.parse import unquote, urljoin
 
 import pyarrow as pa
 
-from seglog.values.json.shapes import ANY, NOTHING, Entries, Items, Object, Plain, Shape, both, either
+from seglog.values.json.shapes import ANY, NOTHING, Entries, Items, Object, Plain, Shape, Unscaled, both, either
 from seglog.values.schemas import SchemaError
 
 _INTEGERS: Final = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32()}
@@ -45,6 +45,7 @@ _KINDS: Final = (
     ("array", ("items", "prefixItems")),
 )
 """Schemas often leave out the type that these keywords imply."""
+_MOST_DIGITS: Final = 38
 _MOST_SCHEMAS: Final = 100_000
 """A few nested definitions can refer to each other so often that following them would never end."""
 
@@ -88,11 +89,22 @@ class _Shapes:
         self._seen += 1
         if self._seen > _MOST_SCHEMAS:
             raise SchemaError(f"the JSON Schema has over {_MOST_SCHEMAS:,} parts when its $ref are followed")
-        found = list(self._conjuncts(node, document, where))
-        return reduce(both, found) if found else None
+        found: Shape | None = None
+        for one in self._conjuncts(node, document, where):
+            found = one if found is None else both(found, one)
+        for keyword in ("oneOf", "anyOf"):
+            parts = self._parts(keyword, node, document, where)
+            said = [one for one in parts if one is not None]
+            if said and len(said) < len(parts):  # a value may also be of the part that says nothing
+                rest = ANY if found is None else found
+                found = reduce(either, (both(rest, one) for one in said), rest)
+            elif said:
+                one = reduce(either, said)
+                found = one if found is None else both(found, one)
+        return found
 
     def _conjuncts(self, node: Mapping[str, Any], document: str, where: str) -> Iterator[Shape]:
-        """The shapes that a value must have at once."""
+        """The shapes that a value must have at once, besides ``oneOf`` and ``anyOf``."""
         own = self._own(node, document, where)
         if own is not None:
             yield own
@@ -100,15 +112,18 @@ class _Shapes:
             referred = self._referred(str(node["$ref"]), document, where)
             if referred is not None:
                 yield referred
-        for keyword in ("allOf", "oneOf", "anyOf"):
-            if keyword not in node:
-                continue
-            parts = node[keyword]
-            if not isinstance(parts, list) or not parts:
-                raise SchemaError(f"{keyword} of a JSON Schema is not a list of schemas{_at(where)}")
-            found = [one for one in (self.of(part, document, where) for part in parts) if one is not None]
-            if found:
-                yield reduce(both if keyword == "allOf" else either, found)
+        for one in self._parts("allOf", node, document, where):
+            if one is not None:
+                yield one
+
+    def _parts(self, keyword: str, node: Mapping[str, Any], document: str, where: str) -> list[Shape | None]:
+        """The shapes of the schemas that a keyword lists; none without it."""
+        if keyword not in node:
+            return []
+        parts = node[keyword]
+        if not isinstance(parts, list) or not parts:
+            raise SchemaError(f"{keyword} of a JSON Schema is not a list of schemas{_at(where)}")
+        return [self.of(part, document, where) for part in parts]
 
     def _own(self, node: Mapping[str, Any], document: str, where: str) -> Shape | None:
         """What the keywords of the schema itself say."""
@@ -278,9 +293,24 @@ def _plain(kind: Any, node: Mapping[str, Any]) -> Shape | None:
         return Plain(pa.binary() if is_binary else _FORMATS.get(format_, pa.string()))
     if kind == "integer":
         return Plain(_INTEGERS.get(hint) or _INTEGERS.get(format_) or pa.int64())
+    if kind == "number" and hint == "bytes":
+        return _connect_decimal(node)
     if kind == "number":
         return Plain(pa.float32() if "float32" in (hint, format_) or format_ == "float" else pa.float64())
     return Plain(pa.bool_()) if kind == "boolean" else None
+
+
+def _connect_decimal(node: Mapping[str, Any]) -> Shape:
+    """Connect's Decimal, whose values are the base64 of their unscaled bytes, or numbers (``decimal.format``)."""
+    parameters = node.get("connect.parameters")
+    given = parameters if isinstance(parameters, dict) else {}
+    try:
+        scale = int(given.get("scale", 0))
+        precision = max(int(given.get("connect.decimal.precision", _MOST_DIGITS)), scale)
+        pa.decimal128(precision, scale)
+        return Unscaled(precision, scale)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"{json.dumps(given)[:80]} are not parameters of a decimal: {error}") from error
 
 
 def _at(where: str) -> str:

@@ -19,6 +19,14 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
+class Unscaled:
+    """A decimal of Kafka Connect: a number, or the base64 of its unscaled bytes."""
+
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
 class AnyJson:
     """Any value: a string as it is, and the JSON text of everything else."""
 
@@ -49,7 +57,7 @@ class Entries:
     value: Shape
 
 
-Shape = Plain | AnyJson | Nothing | Object | Items | Entries
+Shape = Plain | Unscaled | AnyJson | Nothing | Object | Items | Entries
 
 ANY: AnyJson = AnyJson()
 NOTHING: Nothing = Nothing()
@@ -65,6 +73,8 @@ def arrow_type(shape: Shape) -> pa.DataType:
     """
     if isinstance(shape, Plain):
         return shape.type
+    if isinstance(shape, Unscaled):
+        return pa.decimal128(shape.precision, shape.scale)
     if isinstance(shape, Object):
         return pa.struct([pa.field(name, arrow_type(one)) for name, one in shape.fields.items()])
     if isinstance(shape, Items):
