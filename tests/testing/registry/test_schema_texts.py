@@ -68,6 +68,8 @@ def test_types_of_references_are_names() -> None:
     "text",
     [
         '{"type":"record","name":"R","fields":[{"name":"x","type":"int","default":"0"}]}',
+        '{"type":"record","name":"R","fields":[{"name":"x","type":"int","default":2147483648}]}',
+        '{"type":"record","name":"R","fields":[{"name":"x","type":["long","null"],"default":9223372036854775808}]}',
         '{"type":"record","name":"R","aliases":"Q","fields":[]}',
         '{"type":"record","name":"R","fields":[{"name":"x","type":"int","order":"up"}]}',
         '{"type":"record","name":"a-b","fields":[]}',

@@ -16,6 +16,7 @@ from typing import Any, Final
 from seglog.values.schemas import SchemaError
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_INTEGERS: Final = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 """A string, which is kept, or a comment."""
@@ -381,6 +382,8 @@ def _is_valid(schema: Schema, default: Any) -> bool:
         return any(_is_valid(branch, default) for branch in schema.branches)
     if default_branch(schema, default) is None or _is_integral(schema, default):
         return False
+    if schema.kind in _INTEGERS:
+        return default in _INTEGERS[schema.kind]
     if isinstance(schema, Array):
         return all(_is_valid(schema.items, one) for one in default)
     if isinstance(schema, Map):
