@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
 
 import pytest
 
 from seglog.core.config import LogDirConfig
 from seglog.core.errors import CorruptBatchError, LogDirOfflineError
 from seglog.core.types import TopicPartition
+from seglog.storage.compaction import log_cleaner
 from seglog.storage.compaction.log_cleaner import CompactionStats, compact, pick, run
 from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.log.log import Log
+from tests.kit.memory_fs import MemoryFs
 from tests.storage.compaction.compacted import START_MS, config, facts
 from tests.storage.compaction.keyed_log import Disk
 from tests.storage.disk import PARTITION, PATH, load, overwrite
@@ -33,11 +38,17 @@ def test_a_reader_goes_on_with_what_it_has() -> None:
     assert next(disk.log.read(0).records())[:4] == (1, START_MS, b"b", b"1")
 
 
-def _grown(segments: int) -> Disk:
-    disk = Disk(internal_segment_bytes=100)
+def _grown(segments: int, **keys: object) -> Disk:
+    disk = Disk(internal_segment_bytes=100, **keys)
     for at in range(segments):
         disk.put((b"key", b"%d" % at))
     return disk
+
+
+def _reload(disk: Disk, **keys: object) -> None:
+    """Close the log and load it again: no segment is open, and none has been read."""
+    disk.log.close()
+    disk.log = load(disk.fs, config=config(internal_segment_bytes=100, **keys), clock=disk.clock).log
 
 
 class _AfterAsking:
@@ -217,6 +228,56 @@ def test_a_damaged_log_is_left_alone_and_the_others_are_cleaned() -> None:
     assert isinstance(uncleanable[TopicPartition("t", 0)], CorruptBatchError)
     assert [name.topic for name in uncleanable] == [PARTITION.topic]
     assert _run(logs, {TopicPartition("t", 1): 8}, uncleanable) == []
+
+
+def _no_magic(fs: MemoryFs, path: str) -> None:
+    overwrite(fs, path, 16, b"\x09")
+
+
+def _cut(fs: MemoryFs, path: str, size: int) -> None:
+    with closing(fs.open(path)) as file:
+        file.truncate(size)
+
+
+_UNREADABLE: Final[dict[str, Callable[[MemoryFs, str], object]]] = {
+    "no batch": _no_magic,
+    "emptied": lambda fs, path: _cut(fs, path, 0),
+    "cut in a length": lambda fs, path: _cut(fs, path, 5),
+    "cut in a batch": lambda fs, path: _cut(fs, path, 40),
+    "removed": MemoryFs.unlink,
+}
+
+
+@pytest.mark.parametrize("keys", [{}, {"max_compaction_lag_ms": 1}], ids=["by ratio", "by age"])
+@pytest.mark.parametrize("how", _UNREADABLE)
+@pytest.mark.parametrize("engine", [PLAIN, COMPILED])
+def test_a_log_that_cannot_be_read_does_not_keep_the_others_waiting(
+    how: str, keys: dict[str, object], engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_cleaner, "COMPILED_FROM", 0 if engine == COMPILED else 1 << 40)
+    damaged, sound = _grown(9, **keys), _grown(9, **keys)
+    _reload(damaged, **keys)
+    damaged.clock.advance(1000)
+    _UNREADABLE[how](damaged.fs, segment_paths(PATH, 3).log)
+    logs = _logs(damaged, sound)
+    uncleanable: dict[TopicPartition, Exception] = {}
+    done = _run(logs, {}, uncleanable)
+    assert [stats.topic_partition.partition for stats in done] == [1]
+    assert list(uncleanable) == [TopicPartition("t", 0)]
+    assert segment_paths(PATH, 3).log in str(uncleanable[TopicPartition("t", 0)])
+
+
+def test_a_log_for_which_there_are_no_descriptors_is_cleaned_by_a_later_run() -> None:
+    starved, sound = _grown(9), _grown(9)
+    _reload(starved)
+    logs = _logs(starved, sound)
+    uncleanable: dict[TopicPartition, Exception] = {}
+    offsets: dict[TopicPartition, int] = {}
+    starved.fs.fail_at("open", 1, error=errno.EMFILE, path=".log", times=1 << 40)
+    assert [stats.topic_partition.partition for stats in _run(logs, offsets, uncleanable)] == [1]
+    starved.fs.heal()
+    assert [stats.topic_partition.partition for stats in _run(logs, offsets, uncleanable)] == [0]
+    assert uncleanable == {}
 
 
 def test_appends_and_reads_go_on_during_rounds() -> None:

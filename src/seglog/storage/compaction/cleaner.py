@@ -216,7 +216,11 @@ class SourceReader:
             while position < source.size:
                 if self._should_stop():
                     raise CleaningAbortedError
-                chunk = file.pread(min(wanted, source.size - position), position)
+                asked = min(wanted, source.size - position)
+                chunk = file.pread(asked, position)
+                if len(chunk) < asked:
+                    reason = f"the file ends here, and had {source.size} bytes"
+                    raise CorruptBatchError(reason, position=position + len(chunk), file=path)
                 self.pace.spend(len(chunk))
                 try:
                     used = take(chunk)

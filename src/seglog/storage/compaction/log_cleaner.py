@@ -7,6 +7,7 @@ meanwhile. If the log is truncated or loses segments before the last step, the r
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import logging
 from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping
@@ -15,7 +16,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from seglog.core.config import LogDirConfig
-from seglog.core.errors import CorruptError, LogClosedError, LogDirFullError
+from seglog.core.errors import CorruptError, LogClosedError, LogDirFullError, SeglogError, TooManyFilesError
 from seglog.core.fs import NoSpaceError, OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.compaction.child_process import WorkerFailedError, clean_in_child
@@ -46,7 +47,8 @@ CHILD_FROM: Final = 1 << 20
 """Bytes to read from which a child process pays for its start (a tenth of a second)."""
 _MANIFEST_WRITES: Final = 16
 """How often a round writes a long manifest again, about."""
-
+_OF_ONE_LOG: Final = (CorruptError, WorkerFailedError, LogDirFullError, TooManyFilesError, OSError)
+"""The errors that one log gets, while the others are cleaned."""
 
 RoundEvents = Callable[[Callable[[], bool]], Generator[OffsetMapStats | CleanedGroup]]
 """Begins a round, which asks what it is given whether to stop, and yields what `seglog.storage.compaction.cleaner`'s
@@ -160,14 +162,25 @@ def pick(
     cleaner_offsets: Mapping[TopicPartition, int],
     *,
     without: Collection[TopicPartition] = (),
+    failed: Callable[[TopicPartition, SeglogError | OSError], object] | None = None,
 ) -> CleaningCandidate | None:
-    """The dirtiest of the compacted logs that are dirty enough, or have records that waited too long; None: none is."""
+    """The dirtiest of the compacted logs that are dirty enough, or have records that waited too long; None: none is.
+
+    ``failed`` is told of logs whose files cannot be read, and the others are compared. Without it the error is raised.
+    """
     candidates: list[CleaningCandidate] = []
     for name, log in logs.items():
-        if log.config.compact and name not in without:
-            with log.lock:
-                if not log.closed and not log.deleted:
-                    candidates.append(CleaningCandidate(log, cleanable(log, cleaner_offsets.get(name))))
+        if not log.config.compact or name in without:
+            continue
+        with log.lock:
+            if log.closed or log.deleted:
+                continue
+            try:
+                candidates.append(CleaningCandidate(log, cleanable(log, cleaner_offsets.get(name))))
+            except (*_OF_ONE_LOG, LogClosedError) as error:  # that of an open log: a file is gone
+                if failed is None:
+                    raise
+                failed(name, error)
     due = (
         candidate for candidate in candidates if candidate.part.is_due(candidate.log.config.min_cleanable_dirty_ratio)
     )
@@ -384,8 +397,16 @@ def run(
     uncleanable = {} if uncleanable is None else uncleanable
     done: list[CompactionStats] = []
     given_up: set[TopicPartition] = set()
+
+    def leave_alone(name: TopicPartition, error: SeglogError | OSError) -> None:
+        if _may_pass(error):
+            _logger.warning("%s is not compacted now: %s", name, error)
+            given_up.add(name)
+        else:
+            uncleanable[name] = error
+
     while not should_stop():
-        candidate = pick(logs, cleaner_offsets, without=given_up | uncleanable.keys())
+        candidate = pick(logs, cleaner_offsets, without=given_up | uncleanable.keys(), failed=leave_alone)
         if candidate is None:
             break
         log, part = candidate
@@ -398,15 +419,11 @@ def run(
                 config=config,
                 should_stop=should_stop,
             )
-        except (NoSpaceError, LogDirFullError) as error:
-            _logger.warning("%s is not compacted now: %s", name, error)
-            given_up.add(name)
-            continue
-        except (CorruptError, WorkerFailedError, OSError) as error:
-            uncleanable[name] = error
-            continue
         except LogClosedError:
             given_up.add(name)
+            continue
+        except _OF_ONE_LOG as error:
+            leave_alone(name, error)
             continue
         done.append(stats)
         if stats.aborted or stats.end_offset <= part.first_dirty:
@@ -414,3 +431,10 @@ def run(
         if not stats.aborted:
             note(log, stats.end_offset)
     return done
+
+
+def _may_pass(error: SeglogError | OSError) -> bool:
+    """Whether the next run may succeed: there was no room on the disk, or no file could be opened."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return True
+    return isinstance(error, NoSpaceError | LogDirFullError | TooManyFilesError)

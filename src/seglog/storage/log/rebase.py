@@ -61,7 +61,8 @@ def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position
     offset, size = base_offset, file.size()
     wanted = min(_RUN, most)
     while position < size:
-        data = bytearray(file.pread(min(wanted, size - position), position))
+        asked = min(wanted, size - position)
+        data = bytearray(file.pread(asked, position))
         at = 0
         try:
             for entry in entries(data):
@@ -73,7 +74,7 @@ def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position
         except CorruptBatchError as error:
             raise error.at(file=file.path, base=position) from error
         if not at:  # one batch that is larger than a run
-            if len(data) == size - position or len(data) < BATCH_PREFIX.size:
+            if len(data) == size - position or len(data) < max(asked, BATCH_PREFIX.size):
                 raise CorruptBatchError("the staged file ends in a batch", position=position, file=file.path)
             wanted = BATCH_PREFIX.unpack_from(data)[1] + LOG_OVERHEAD
             continue

@@ -80,12 +80,13 @@ def rescan(
     bad: CorruptError | None = None
     overflow = False
     while position < end and bad is None and not overflow:
-        chunk = file.pread(min(wanted, end - position), position)
+        asked = min(wanted, end - position)
+        chunk = file.pread(asked, position)
         try:
             used = walk.chunk(chunk, position)
             if not used:
                 wanted = _size_at(chunk)
-                if wanted > end - position or wanted <= len(chunk):
+                if wanted > end - position or wanted <= len(chunk) or len(chunk) < asked:
                     raise CorruptBatchError(f"the last batch claims {wanted} bytes, but only {end - position} are left")
                 continue
         except CorruptError as error:
