@@ -23,7 +23,7 @@ from seglog.storage.formats.watermarks import read_watermarks
 from tests.broker.python_clients import NewTopic
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.cluster import SeglogCluster
-from tests.kit.topics import commit, committed, create_topics, write_all
+from tests.kit.topics import commit, committed, create_topics, values, write_all
 from tests.kit.waiting import wait_until
 
 SETTINGS = {
@@ -186,6 +186,36 @@ def test_damaged_replica_without_another_one_is_named(memory: Path) -> None:
         path.write_bytes(whole)
         cluster[2].start()
         cluster.wait_healthy()
+
+
+SMALL_FILES = {
+    "epochs": ("leader-epoch-checkpoint", "line 1: 'garbage' is not a number"),
+    "ids": ("partition.metadata", "topic id AAAAAAAAAAAAAAAAAAAAAQ is not that of the topic"),
+}
+CONTENTS = {"epochs": "garbage\n", "ids": "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"}
+
+
+def test_remedy_of_a_damaged_small_file_is_seglog_repair(memory: Path) -> None:
+    with BrokerProcess(memory / "logs") as broker:
+        create_topics(broker.bootstrap, *(NewTopic(topic, 1, 1) for topic in SMALL_FILES))
+        for topic in SMALL_FILES:
+            write_all(broker.bootstrap, topic, ["a", "b"], batch=1)
+        broker.stop()
+        for topic, (name, _) in SMALL_FILES.items():
+            (broker.path / f"{topic}-0" / name).write_text(CONTENTS[topic])
+        broker.start()
+        findings = [one for one in status(broker.bootstrap)["findings"] if one["kind"] == "refused-replica"]
+        assert [one["partitions"] for one in findings] == [[f"{topic}-0"] for topic in SMALL_FILES]
+        broker.stop()
+        for finding, (topic, (name, reason)) in zip(findings, SMALL_FILES.items(), strict=True):
+            path = broker.path / f"{topic}-0"
+            assert f"{path / name}: {reason}" in finding["what"]
+            assert f"seglog repair {path} shows the damage" in finding["advice"]
+            assert seglog("repair", str(path), "--yes").returncode == 0
+        broker.start()
+        assert status(broker.bootstrap)["healthy"]
+        for topic in SMALL_FILES:
+            assert values(broker.bootstrap, topic) == ["a", "b"]
 
 
 def test_lone_broker_refuses_the_coordinator_partition_that_is_damaged(memory: Path) -> None:

@@ -32,7 +32,9 @@ from seglog.cluster.model import (
 from seglog.cluster.store import ANY_VERSION, Change, CommitStep, MetadataStore, NoSuchNameError, in_commits
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import (
+    CorruptError,
     DamagedPartitionError,
+    InvalidLogDirError,
     LogDirFullError,
     LogDirOfflineError,
     SeglogError,
@@ -53,6 +55,8 @@ from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.log.log import Log
 
 Key = tuple[UUID, int]
+_DAMAGES: Final = (DamagedPartitionError, CorruptError, InvalidLogDirError)
+"""Faults of a partition's files: `seglog repair` shows the damage and what can be done."""
 _SILENT: Final = 1 / 3
 """A leader in doubt assumes that the ISR follows another leader if no member has fetched for this part of
 ``replica.lag.time.max.ms``."""
@@ -516,7 +520,7 @@ class Replicas(ReplicaListener):
     def _refuse(self, key: Key, partition: TopicPartition, error: SeglogError) -> None:
         self._offline.add(key)
         if not isinstance(error, LogDirOfflineError):  # of these the log directory says why
-            is_damaged = isinstance(error, DamagedPartitionError)
+            is_damaged = isinstance(error, _DAMAGES)
             self._refusals[key] = Refusal(str(error), self._directories.place_of(partition), is_damaged)
 
     def damaged(self, replica: Replica, error: SeglogError) -> None:
