@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from seglog.cli.main import COMMANDS
+import pytest
+
+from seglog.cli.main import COMMANDS, GROUPS
 from seglog.records.record import NewRecord, encode_batch
 from tests.cli.logs import write_log
 from tests.cli.run import Run, seglog_command, start_seglog
@@ -48,6 +50,23 @@ def test_an_unknown_word_is_answered_with_the_nearest_one(run: Run) -> None:
         ran = run(*line.split())
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, b"", 1)
         assert ran.err.startswith(f"seglog: {reason}")
+
+
+_ENDS_DATA = ("abort", "delete", "elect", "force-terminate", "leave", "remove", "repair", "strays", "undelete")
+_ONLY_MOVES = {"cluster remove-broker"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        line
+        for line in (*COMMANDS, *(f"{group} {name}" for group in GROUPS for name in GROUPS[group].commands))
+        if line.split()[-1].startswith(_ENDS_DATA) and line not in _ONLY_MOVES
+    ],
+)
+def test_a_command_that_ends_data_can_be_asked_for_its_effect_and_not_to_ask(run: Run, command: str) -> None:
+    options = {word for word in run(*command.split(), "--help").text.replace(",", " ").split() if word[0] == "-"}
+    assert {"--yes", "-y", "--dry-run"} <= options
 
 
 def test_ctrl_c_while_modules_load_has_no_traceback() -> None:

@@ -206,6 +206,12 @@ def test_remedy_of_a_damaged_small_file_is_seglog_repair(memory: Path) -> None:
         broker.start()
         findings = [one for one in status(broker.bootstrap)["findings"] if one["kind"] == "refused-replica"]
         assert [one["partitions"] for one in findings] == [[f"{topic}-0"] for topic in SMALL_FILES]
+        elect = ("leaders", "elect", "--all", "--dry-run", "--json", "-b", broker.bootstrap)
+        assert seglog(*elect).stdout == "", "the preferred replicas cannot lead"
+        would = [json.loads(line) for line in seglog(*elect, "--election-type", "unclean").stdout.splitlines()]
+        assert [(one["topic"], one["leader"], one["candidates"]) for one in would] == [
+            (topic, None, [1]) for topic in SMALL_FILES
+        ]
         broker.stop()
         for finding, (topic, (name, reason)) in zip(findings, SMALL_FILES.items(), strict=True):
             path = broker.path / f"{topic}-0"

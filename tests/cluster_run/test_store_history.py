@@ -90,6 +90,8 @@ def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(me
         directories = [broker.path for broker in cluster.brokers.values()]
         strays = command("strays", "--json", *directories).objects
         assert [(one["topic"], one["logEnd"]) for one in strays] == [("new", 1), ("new", 1)]
+        tried = command("strays", "--remove-all", "--dry-run", "--json", *directories).objects
+        assert tried == strays, "nothing is removed"
         after = logs(cluster)  # consumers may have written to that of the groups
         assert all(after[log].startswith(content) for log, content in before.items()), "no byte is deleted"
         wait_until(lambda: sum(one.strays for one in cluster.look().brokers.values()) == 2, "strays to be reported")

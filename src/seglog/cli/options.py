@@ -23,6 +23,7 @@ _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w"
 
 JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+ShowOnly = Annotated[bool, typer.Option("--dry-run", help="Show the effect and change nothing.")]
 JsonDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 

@@ -127,8 +127,9 @@ def resize(
     these the brokers with the most. The preferred leader stays if it is in sync. ``assignment`` has all partitions.
     """
     if factor > len(racks):
+        there = "1 is" if len(racks) == 1 else f"{len(racks)} are"
         raise TooFewBrokersError(
-            f"{factor} replicas need as many brokers, and {len(racks)} are registered: start more, or keep fewer"
+            f"{factor} replicas need as many brokers, and {there} registered: start more, or keep fewer"
         )
     layout = _Layout(assignment, racks)
     for place in sorted(of):

@@ -72,6 +72,10 @@ def test_an_open_transaction_is_ended_everywhere_or_not_at_all(wire: Run, topic_
     assert f"seglog transactions force-terminate {topic_name}" in refused.err
     (found,) = wire("transactions", "describe-producers", *place, "--json").objects
     assert found["transactionStartOffset"] == 0
+    dry = wire("transactions", "force-terminate", topic_name, "--dry-run")
+    would = f"the transaction of {topic_name} would be ended in {topic_name}-0; its producer would be fenced\n"
+    assert (dry.code, dry.text) == (0, would)
+    assert wire("transactions", "describe", topic_name, "--json").objects[0]["state"] == "Ongoing"
     ended = wire("transactions", "force-terminate", topic_name)
     assert ended.text == f"the transaction of {topic_name} is ended in {topic_name}-0, and its producer is fenced\n"
     (found,) = wire("transactions", "describe-producers", *place, "--json").objects
@@ -90,6 +94,9 @@ def test_a_hanging_transaction_is_aborted(tmp_path: Path, capfdbinary: pytest.Ca
         producer = TransactionalProducer(asking, "hangs", 0)
         assert producer.produce("t", b"late") == 0
         place = ("--topic", "t", "--partition", "0", "--start-offset", "0", "-b", broker.bootstrap)
+        dry = run("transactions", "abort", *place, "--dry-run")
+        assert f"producer {producer.producer_id} from offset 0 on would be aborted" in dry.text
+        assert stable_end(asking, "t") == 0
         ended = run("transactions", "abort", *place)
         assert (ended.code, ended.err) == (0, "")
         assert f"producer {producer.producer_id} from offset 0 on are aborted" in ended.text

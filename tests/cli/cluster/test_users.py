@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,18 @@ def test_users_are_added_listed_and_deleted(tmp_path: Path, capsys: pytest.Captu
             said = capsys.readouterr().out
             assert "alice: SCRAM-SHA-256, SCRAM-SHA-512" in said
             assert "s3cret" not in said
+            assert main(["users", "list", "--store", store, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out) == {
+                "user": "alice",
+                "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"],
+            }
+            assert main(["users", "delete", "alice", "--store", store, "--dry-run"]) == 0
+            assert capsys.readouterr().out == "would delete alice\n"
+            assert users(wire) == {"alice": [1, 2]}
             assert main(["users", "delete", "alice", "--store", store]) == 0
             wait_until(lambda: not users(wire), "the broker to forget the user")
-        assert main(["users", "delete", "alice", "--store", store]) == 2
+        for dry in (["--dry-run"], []):
+            assert main(["users", "delete", "alice", "--store", store, *dry]) == 2
         (tmp_path / "password").write_text("\n")
         assert main(add) == 2
         assert "the password is empty" in capsys.readouterr().err

@@ -65,6 +65,10 @@ def test_acls_are_added_listed_and_removed(node: AclNode, capsys: pytest.Capture
     assert main(["acls", "list", *match, *words(node)]) == 0
     assert "10.0.0.0/8" in capsys.readouterr().out
     one = ["--topic", "orders", "--allow-principal", "User:ann", "--operation", "Read"]
+    capsys.readouterr()
+    assert main(["acls", "remove", *one, "--dry-run", *words(node)]) == 0
+    assert "User:ann" in capsys.readouterr().out
+    assert len(there(node, "ann")) == 4
     assert main(["acls", "remove", *one, "--yes", *words(node)]) == 0
     assert len(there(node, "ann")) == 3
     # The same with a file of settings with Kafka's names.

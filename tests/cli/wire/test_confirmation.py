@@ -78,6 +78,30 @@ def test_groups_and_their_offsets_are_deleted_after_a_yes(terminal: Answer, wire
     assert terminal("groups", "delete", group, answer="y").text == f"deleted {group}\n"
 
 
+def test_an_unclean_election_is_held_after_a_yes(terminal: Answer, wire: Run, topic_name: str) -> None:
+    wire("topics", "create", topic_name)
+    unclean = ("leaders", "elect", topic_name, "--election-type", "unclean")
+    kept = terminal(*unclean, answer="n")
+    assert (kept.code, kept.text) == (2, "")
+    assert "Records that they lack are lost. [y/N]: " in kept.err
+    dry = terminal(*unclean, "--dry-run", answer="")
+    assert (dry.code, dry.text, dry.err) == (0, "no partition needs an election\n", "")
+    assert "[y/N]" not in terminal("leaders", "elect", topic_name, answer="").err, "the preferred one loses nothing"
+    assert terminal(*unclean, answer="y").code == 0
+
+
+def test_an_open_transaction_is_ended_after_a_yes(terminal: Answer, topic_name: str) -> None:
+    kept = terminal("transactions", "force-terminate", topic_name, answer="n")
+    assert kept.err == (
+        f"Abort the open transaction of {topic_name} and fence its producer? [y/N]: seglog: nothing was changed\n"
+    )
+
+
+def test_a_user_is_deleted_after_a_yes(terminal: Answer) -> None:
+    kept = terminal("users", "delete", "ann", "--store", "sqlite:no-such.db", answer="n")
+    assert kept.err == "Delete user ann? [y/N]: seglog: nothing was changed\n"
+
+
 def test_records_are_deleted_after_a_yes(terminal: Answer, wire: Run, topic_name: str) -> None:
     wire("produce", topic_name, stdin=b"a\nb\n")
     delete = ("records", "delete", topic_name, "--before", "end")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from seglog.cli.options import Yes, confirm
+from seglog.cli.options import ShowOnly, Yes, confirm
 from seglog.cli.output import FINE, Out, fail, format_size, name_all, show_table
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidLogDirError
@@ -61,6 +61,7 @@ def strays(
     ] = None,
     remove_all: Annotated[bool, typer.Option("--remove-all", help="Delete all listed strays for good.")] = False,
     yes: Yes = False,
+    dry_run: ShowOnly = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per stray.")] = False,
 ) -> int:
     """List replicas that are no longer assigned to their broker. They are kept until they are assigned again or
@@ -73,12 +74,12 @@ def strays(
         return fail(f"no stray has the name {unknown[0]} in {', '.join(directories)}")
     doomed = {one.path for one in found if remove_all or one.name in (remove or ())}
     rows = [(one, size_of(fs, one.path)) for one in found]
-    if doomed:
+    if doomed and not dry_run:
         confirm(f"Delete {name_all('stray', sorted(doomed))} for good?", yes=yes)
     for one in found:
-        if one.path in doomed:
+        if one.path in doomed and not dry_run:
             _remove(fs, one)
-    _print(rows, doomed, json=json)
+    _print(rows, doomed, json=json, dry_run=dry_run)
     return FINE
 
 
@@ -98,7 +99,8 @@ def _remove(fs: Fs, found: StrayDirectory) -> None:
     remove_tree(fs, target)
 
 
-def _print(rows: list[tuple[StrayDirectory, int]], removed: set[str], *, json: bool) -> None:
+def _print(rows: list[tuple[StrayDirectory, int]], doomed: set[str], *, json: bool, dry_run: bool) -> None:
+    fate = "would be removed" if dry_run else "removed"
     with Out() as out:
         if json:
             for one, size in rows:
@@ -113,7 +115,7 @@ def _print(rows: list[tuple[StrayDirectory, int]], removed: set[str], *, json: b
                         "logEnd": one.stray.log_end,
                         "leaderEpoch": one.stray.leader_epoch,
                         "bytes": size,
-                        "removed": one.path in removed,
+                        "removed": one.path in doomed and not dry_run,
                     }
                 )
         elif not rows:
@@ -129,7 +131,7 @@ def _print(rows: list[tuple[StrayDirectory, int]], removed: set[str], *, json: b
                         f"{one.stray.log_start}-{one.stray.log_end}",
                         one.stray.leader_epoch,
                         format_size(size),
-                        "removed" if one.path in removed else "",
+                        fate if one.path in doomed else "",
                     )
                     for one, size in rows
                 ],

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions
-from seglog.cli.options import JsonLines, with_options
+from seglog.cli.options import JsonLines, ShowOnly, Yes, confirm, with_options
 from seglog.cli.output import FINE, Out, fail, format_time, show_table
 from seglog.core.clock import SystemClock
 
 if TYPE_CHECKING:
-    from seglog.client.transactions import ActiveProducer, TransactionAdmin
+    from seglog.client.transactions import ActiveProducer, TransactionAdmin, TransactionDescription
 
 T = TypeVar("T")
 _MINUTE_MS: Final = 60_000
@@ -170,6 +170,8 @@ def abort_transaction(
             show_default=False,
         ),
     ],
+    yes: Yes = False,
+    dry_run: ShowOnly = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> int:
     """End a hanging transaction in one partition with an abort marker.
@@ -180,17 +182,20 @@ def abort_transaction(
     def ask(admin: TransactionAdmin) -> ActiveProducer | None:
         for one in admin.producers([(topic, partition)]):
             if one.transaction_start == start_offset:
-                admin.abort(one)
+                if not dry_run:
+                    confirm(f"Abort the records of producer {one.producer_id} in {topic}-{partition}?", yes=yes)
+                    admin.abort(one)
                 return one
         return None
 
     aborted = _ask(where, ask)
     if aborted is None:
         return fail(f"topic {topic}, partition {partition}: no open transaction begins at offset {start_offset}")
+    verb = "would be" if dry_run else "are"
     with Out() as out:
         out.line(
             f"topic {topic}, partition {partition}: the records of producer {aborted.producer_id} from offset "
-            f"{start_offset} on are aborted. Other partitions are not changed, and the producer is not fenced."
+            f"{start_offset} on {verb} aborted. Other partitions are not changed, and the producer is not fenced."
         )
     return FINE
 
@@ -198,13 +203,28 @@ def abort_transaction(
 @with_options
 def force_terminate(
     transactional_id: Annotated[str, typer.Argument(metavar="TRANSACTIONAL-ID", show_default=False)],
+    yes: Yes = False,
+    dry_run: ShowOnly = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> int:
     """Abort the open transaction of an id in all of its partitions, and fence its producer."""
-    found = _ask(where, lambda admin: admin.force_terminate(transactional_id))
+    if not dry_run:
+        confirm(f"Abort the open transaction of {transactional_id} and fence its producer?", yes=yes)
+
+    def ask(admin: TransactionAdmin) -> TransactionDescription:
+        return (admin.describe_transaction if dry_run else admin.force_terminate)(transactional_id)
+
+    found = _ask(where, ask)
+    names = ", ".join(f"{topic}-{number}" for topic, number in found.partitions)
     with Out() as out:
-        if found.partitions:
-            names = ", ".join(f"{topic}-{number}" for topic, number in found.partitions)
+        if dry_run:
+            ended = (
+                f"the transaction of {transactional_id} would be ended in {names}"
+                if names
+                else (f"{transactional_id} has no open transaction")
+            )
+            out.line(f"{ended}; its producer would be fenced")
+        elif names:
             out.line(f"the transaction of {transactional_id} is ended in {names}, and its producer is fenced")
         else:
             out.line(f"{transactional_id} had no open transaction; its producer is fenced")

@@ -9,7 +9,8 @@ from urllib.parse import unquote
 import typer
 
 from seglog.cli.cluster.store_session import Store, with_store
-from seglog.cli.output import FINE, Out
+from seglog.cli.options import JsonLines, ShowOnly, Yes, confirm
+from seglog.cli.output import FINE, Out, fail
 from seglog.cli.passwords import read_password
 
 Password = Annotated[
@@ -36,11 +37,19 @@ def add_user(name: Annotated[str, _NAME], store: Store, password_file: Password 
     return FINE
 
 
-def delete_user(name: Annotated[str, _NAME], store: Store) -> int:
+def delete_user(name: Annotated[str, _NAME], store: Store, yes: Yes = False, dry_run: ShowOnly = False) -> int:
     """Delete a user. Its connections stay until their sessions end."""
     from seglog.broker.security.scram import SCRAM_DIGESTS
     from seglog.broker.security.users import FOLDER, change_credentials, decode_credentials, encoded_name
     from seglog.cluster.store import MetadataStore
+
+    if dry_run:
+        if f"{FOLDER}/{encoded_name(name)}" not in asyncio.run(with_store(store, lambda opened: opened.load(FOLDER))):
+            return fail(f"user {name} does not exist")
+        with Out() as out:
+            out.line(f"would delete {name}")
+        return FINE
+    confirm(f"Delete user {name}?", yes=yes)
 
     async def act(opened: MetadataStore) -> None:
         found = await opened.get(f"{FOLDER}/{encoded_name(name)}")
@@ -51,7 +60,7 @@ def delete_user(name: Annotated[str, _NAME], store: Store) -> int:
     return FINE
 
 
-def list_users(store: Store) -> int:
+def list_users(store: Store, json: JsonLines = False) -> int:
     """List users and their mechanisms."""
     from seglog.broker.security.users import FOLDER, decode_credentials
 
@@ -59,6 +68,10 @@ def list_users(store: Store) -> int:
     out = Out()
     for key in sorted(values):
         name = unquote(key.rpartition("/")[2])
-        out.line(f"{name}: {', '.join(sorted(decode_credentials(name, values[key].value)))}")
+        mechanisms = sorted(decode_credentials(name, values[key].value))
+        if json:
+            out.json({"user": name, "mechanisms": mechanisms})
+        else:
+            out.line(f"{name}: {', '.join(mechanisms)}")
     out.flush()
     return FINE

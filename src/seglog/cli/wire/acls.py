@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
-from seglog.cli.options import JsonLines, OptionError, Yes, confirm, with_options
+from seglog.cli.options import JsonLines, OptionError, ShowOnly, Yes, confirm, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers
 
@@ -192,19 +192,13 @@ def list_acls(
 ) -> int:
     """List ACLs, all or those of resources and principals."""
     from seglog.broker.security.acls import AclFilter
-    from seglog.client.connection import check_answer
 
     filters = [
         wanted._replace(principal=principal)
         for wanted in [_filter_of(pattern) for pattern in resources.patterns()] or [AclFilter()]
         for principal in principals or (None,)
     ]
-    found: list[Acl] = []
-    for wanted in filters:
-        answer = _ask(brokers, "DESCRIBE_ACLS", _filter_fields(wanted))
-        check_answer(answer.error_code, "ACLs", answer.error_message)
-        found += [_acl(one, entry) for one in answer.resources for entry in one.acls]
-    _show(sorted(set(found)), as_json=json)
+    _show(_described(brokers, filters), as_json=json)
     return FINE
 
 
@@ -213,6 +207,7 @@ def remove_acls(
     resources: Resources = _NO_RESOURCES,
     grants: Grants = _NO_GRANTS,
     yes: Yes = False,
+    dry_run: ShowOnly = False,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,
 ) -> int:
@@ -228,6 +223,9 @@ def remove_acls(
     filters = [
         _filter_of(acl.pattern)._replace(**acl.entry._asdict()) for acl in acls
     ] or [_filter_of(pattern) for pattern in patterns]  # fmt: skip
+    if dry_run:
+        _show(_described(brokers, filters), as_json=json)
+        return FINE
     what = f"{len(acls)} ACLs" if acls else f"all ACLs of {', '.join(map(_pattern_text, patterns))}"
     confirm(f"Remove {what}?", yes=yes)
     results = _ask(brokers, "DELETE_ACLS", {"filters": [_filter_fields(one) for one in filters]}).filter_results
@@ -242,6 +240,18 @@ def remove_acls(
                 removed.append(_acl(one, one))
     _show(sorted(set(removed)), as_json=json)
     return code
+
+
+def _described(brokers: Brokers, filters: Iterable[AclFilter]) -> list[Acl]:
+    """The ACLs of the cluster that match."""
+    from seglog.client.connection import check_answer
+
+    found: set[Acl] = set()
+    for wanted in filters:
+        answer = _ask(brokers, "DESCRIBE_ACLS", _filter_fields(wanted))
+        check_answer(answer.error_code, "ACLs", answer.error_message)
+        found |= {_acl(one, entry) for one in answer.resources for entry in one.acls}
+    return sorted(found)
 
 
 def _ask(brokers: Brokers, key: str, contents: Mapping[str, Any]) -> Message:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from seglog.cli.options import JsonLines, OptionError, Yes, confirm, parse_time, with_options
+from seglog.cli.options import JsonLines, OptionError, ShowOnly, Yes, confirm, parse_time, with_options
 from seglog.cli.output import FINE, Out, fail, name_all, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
 from seglog.cli.wire.partition_lists import named_partitions, read_partitions
@@ -40,7 +40,7 @@ def delete(
         ),
     ] = None,
     yes: Yes = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect and delete nothing.")] = False,
+    dry_run: ShowOnly = False,
     brokers: Brokers = DEFAULT_BROKERS,
     json: JsonLines = False,
 ) -> int:
