@@ -296,6 +296,13 @@ def test_missing_meta_properties_beside_partitions_is_refused(disk: Disk) -> Non
     with pytest.raises(InvalidLogDirError, match=why):
         disk.open()
     assert {name: disk.fs.stat(f"{DIR}/{name}").size for name in disk.names()} == before
+    for empty in (b"", b"#\n", b"version=0\n", b"garbage\n", bytes(90)):
+        disk.fs.write(f"{DIR}/meta.properties", empty)
+        with pytest.raises(
+            InvalidLogDirError, match=r"names no cluster\.id and no node\.id, and t-0 is there: restore"
+        ):
+            disk.open()
+        assert disk.fs.read(f"{DIR}/meta.properties") == empty
     disk.fs.write(f"{DIR}/meta.properties", meta)
     with disk.open() as opened:
         assert values(opened.log("t")) == prefix(3)

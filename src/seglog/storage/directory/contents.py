@@ -133,15 +133,16 @@ def is_aside_of(name: str, partition: TopicPartition) -> bool:
     return name.startswith(deleted_name(partition, UUID(int=0)).rpartition(".")[0] + ".")
 
 
-def _check_nothing_is_there(fs: Fs, path: str) -> None:
-    """For a directory without ``meta.properties``: `InvalidLogDirError` if logs are in it."""
+def _check_nothing_is_there(fs: Fs, path: str, fault: str) -> None:
+    """For a directory whose ``meta.properties`` does not say to which cluster it belongs: `InvalidLogDirError` if logs
+    are in it."""
     partitions = list_entries(fs, path).partitions
     held = next((one for one in partitions if list_segments(fs, os.path.join(path, str(one)))), None)
     if held is None:
         return
     file = os.path.join(path, META_PROPERTIES)
     raise InvalidLogDirError(
-        f"{file} is missing, and {held} is there: restore the file, or write it again with the lines version=1, "
+        f"{file} {fault}, and {held} is there: restore the file, or write it again with the lines version=1, "
         "cluster.id=…, node.id=… and directory.id=…, as another log directory of this broker has them, with a "
         "directory.id of its own (22 characters of base64)"
     )
@@ -149,11 +150,11 @@ def _check_nothing_is_there(fs: Fs, path: str) -> None:
 
 def read_or_make_meta(ground: Ground, path: str, *, cluster_id: str | None, node_id: int | None) -> MetaProperties:
     """Read ``meta.properties``, or write it with the given or random ids. `InvalidLogDirError` if the ids differ, or if
-    it is missing beside partitions: other ids would separate the data from their cluster."""
+    it is missing beside partitions, or has no id: other ids would separate the data from their cluster."""
     fs, rng = ground.fs, ground.rng
     meta = read_meta_properties(fs, path)
-    if meta is None:
-        _check_nothing_is_there(fs, path)
+    if meta is None or (meta.cluster_id is None and meta.node_id is None):
+        _check_nothing_is_there(fs, path, "is missing" if meta is None else "names no cluster.id and no node.id")
         meta = MetaProperties(1, cluster_id or new_cluster_id(rng), 1 if node_id is None else node_id, new_id(rng))
         write_meta_properties(fs, path, meta, ground.clock.now_ms())
     for key, wanted, found in (("cluster.id", cluster_id, meta.cluster_id), ("node.id", node_id, meta.node_id)):
