@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglog.core.errors import InvalidConfigError
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import MAX_INT32
 from seglog.core.utf8 import decode_utf8
 from seglog.records import arrow_memory
@@ -80,7 +81,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     """The schema of these columns, in this order. Raises `InvalidConfigError` for an unknown column."""
     for name in columns:
         if name not in FIELDS:
-            raise InvalidConfigError(f"no column {name!r}: there are {', '.join(FIELDS)}")
+            raise InvalidConfigError(f"no column {name!r}: there are {', '.join(FIELDS)}{did_you_mean(name, FIELDS)}")
     return pa.schema([FIELDS[name] for name in columns])
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs
+from seglog.core.suggestions import did_you_mean
 from seglog.records.columns import COLUMNS, FIELDS, schema_of
 from seglog.sources.ordered_reading import ReadPart
 from seglog.values.batch_decoder import BatchDecoder, bytes_column
@@ -71,7 +72,9 @@ class ScanColumns:
         """The schema of these columns."""
         for name in names:
             if name not in self._there:
-                raise InvalidConfigError(f"no column {name!r}: there are {', '.join(self._there)}")
+                raise InvalidConfigError(
+                    f"no column {name!r}: there are {', '.join(self._there)}{did_you_mean(name, self._there)}"
+                )
         if len(set(names)) != len(names):
             raise InvalidConfigError(f"columns names a column twice: {', '.join(names)}")
         return pa.schema([self._there[name] for name in names])

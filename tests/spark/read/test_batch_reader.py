@@ -90,7 +90,10 @@ def test_batches_have_exactly_the_schema_that_spark_wants(tmp_path: Path) -> Non
 
 def test_schemas_that_are_refused(tmp_path: Path) -> None:
     for schema, message in (
-        (StructType([StructField("ofset", LongType())]), "there is no column 'ofset'"),
+        (
+            StructType([StructField("ofset", LongType())]),
+            r"there is no column 'ofset'; there are key, .*; did you mean offset\?",
+        ),
         (StructType([StructField("offset", StringType())]), "column offset is bigint, not string"),
         (
             StructType([StructField("value", COLUMNS["value"].dataType, nullable=False)]),
@@ -201,7 +204,9 @@ def test_columns_by_option_with_those_that_the_connector_does_not_have(tmp_path:
     found = [batch.to_pylist() for batch in batches(reader)]
     row = {"leaderEpoch": -1, "isControl": False, "producerEpoch": -1}
     assert found == [[{**row, "offset": offset} for offset in range(4)]]
-    with pytest.raises(InvalidConfigError, match="option columns: there is no column 'ofset'"):
+    with pytest.raises(
+        InvalidConfigError, match=r"option columns: there is no column 'ofset'; .*; did you mean offset\?"
+    ):
         make_reader({"path": str(tmp_path), "columns": "ofset"})
     with pytest.raises(InvalidConfigError, match="names a column twice"):
         make_reader({"path": str(tmp_path), "columns": "offset, offset"})

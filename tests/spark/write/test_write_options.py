@@ -236,6 +236,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
     [
         ({"value": "binary"}, "t"),
         ({"value": "string", "topic": "string"}, None),
+        ({"value": "string", "Topic": "int", "other": "int", "OTHER": "int", "Value": "int"}, "t"),
         ({"value": "string", "topic": "int"}, "t"),  # the option goes first: the column is not looked at
         ({"key": "string collate UNICODE", "value": "binary", "partition": "int", "headers": HEADERS}, "t"),
         ({"value": "binary", "timestamp": "timestamp", "other": "map<int,int>", "headers": "array<void>"}, "t"),
@@ -250,6 +251,13 @@ def test_columns_that_can_be_written(columns: dict[str, str], topic: str | None)
     [
         ({"value": "binary"}, None, "no column topic: add it, or set the option topic"),
         ({"key": "binary"}, "t", "no column value; it has key"),
+        (
+            {"KEY": "binary", "VALUE": "binary"},
+            "t",
+            "column KEY would not be written, because the sink's column is key",
+        ),
+        ({"Key": "binary", "value": "binary"}, "t", "withColumnRenamed('Key', 'key') or SELECT Key AS key, or drop it"),
+        ({"value": "binary", "Topic": "string"}, None, "column Topic would not be written"),
         ({"value": "int"}, "t", "column value is int: it must be string or binary"),
         ({"value": "binary", "key": "bigint"}, "t", "column key is bigint"),
         ({"value": "binary", "topic": "binary"}, None, "column topic is binary: it must be string"),

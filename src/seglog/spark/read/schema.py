@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from seglog.core.errors import InvalidConfigError
+from seglog.core.suggestions import did_you_mean
 from seglog.values.reader_schema import ReadFormats
 from seglog.values.value_options import SECRETS
 
@@ -72,10 +73,14 @@ def record_schema(
         return StructType([there[name] for name in [*names, *(name for name in typed if name not in names)]])
     for name in columns:
         if name not in there:
-            raise InvalidConfigError(f"option columns: there is no column {name!r}; there are {', '.join(there)}")
+            raise InvalidConfigError(f"option columns: {_no_column(name, there)}")
     if len(set(columns)) != len(columns):
         raise InvalidConfigError(f"option columns names a column twice: {', '.join(columns)}")
     return StructType([there[name] for name in columns])
+
+
+def _no_column(name: str, there: Iterable[str]) -> str:
+    return f"there is no column {name!r}; there are {', '.join(there)}{did_you_mean(name, there)}"
 
 
 def _columns(typed: Mapping[str, DataType]) -> dict[str, StructField]:
@@ -87,7 +92,7 @@ def check_schema(schema: StructType, typed: Mapping[str, DataType] = _UNTYPED) -
     there = _columns(typed)
     for field in schema.fields:
         if field.name not in there:
-            raise InvalidConfigError(f"schema: there is no column {field.name!r}; there are {', '.join(there)}")
+            raise InvalidConfigError(f"schema: {_no_column(field.name, there)}")
         expected = there[field.name].dataType
         if field.dataType != expected:
             raise InvalidConfigError(

@@ -214,6 +214,14 @@ def check_columns(columns: Mapping[str, str], topic: str | None, encoded: Collec
     ``columns`` has the name and the type (``simpleString``) of each. Those in ``encoded`` have the type of a schema.
     `InvalidConfigError` names the column.
     """
+    for name in columns:
+        plain = name.lower()
+        is_sinks = plain in _COLUMNS and not (plain == "topic" and topic is not None)
+        if name != plain and is_sinks and plain not in columns:
+            raise InvalidConfigError(
+                f"column {name} would not be written, because the sink's column is {plain}, in lower case: rename it, "
+                f"as in withColumnRenamed('{name}', '{plain}') or SELECT {name} AS {plain}, or drop it"
+            )
     if topic is None and "topic" not in columns:
         raise InvalidConfigError("the frame has no column topic: add it, or set the option topic")
     if "value" not in columns:
