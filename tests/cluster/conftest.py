@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.secured_zookeeper import SecuredZooKeeper, secured_zookeeper
 from tests.kafka.zookeeper import ZooKeeperNode
 from tests.kit.memory import directory_in_memory
 
@@ -22,3 +23,9 @@ def tmp_path() -> Iterator[Path]:
 def server() -> Iterator[ZooKeeperNode]:
     with directory_in_memory() as path, ZooKeeperNode(path / "zookeeper") as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def secured() -> Iterator[SecuredZooKeeper]:
+    with directory_in_memory() as path, secured_zookeeper(path) as zookeeper:
+        yield zookeeper

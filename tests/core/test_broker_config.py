@@ -133,7 +133,8 @@ replication.quota.window.size.seconds | INT | 1 | [1,...]
 
 OURS = {
     "allow.everyone.if.no.acl.found": ("boolean", "false"),  # of the authorizer in Kafka, as super.users
-    "cluster.store": ("string", ""),  # of our own
+    "cluster.store": ("string", ""),  # of our own, as the next one
+    "cluster.store.jaas.config": ("password", ""),
     "leader.imbalance.per.broker.percentage": ("int", "10"),  # of Kafka before 4.0
     "controller.listener.names": ("string", ""),
     "listener.security.protocol.map": ("string", BROKER_KEYS["listener.security.protocol.map"].default),
@@ -153,6 +154,20 @@ OURS = {
     "super.users": ("string", ""),
     "transaction.state.log.min.isr": ("int", "1"),
     "transaction.state.log.replication.factor": ("int", "1"),
+    # Of Kafka 3, which had ZooKeeper
+    "zookeeper.clientCnxnSocket": ("string", ""),
+    "zookeeper.set.acl": ("boolean", "false"),
+    "zookeeper.ssl.cipher.suites": ("list", ""),
+    "zookeeper.ssl.client.enable": ("boolean", "false"),
+    "zookeeper.ssl.enabled.protocols": ("list", ""),
+    "zookeeper.ssl.endpoint.identification.algorithm": ("string", "HTTPS"),
+    "zookeeper.ssl.keystore.location": ("string", ""),
+    "zookeeper.ssl.keystore.password": ("password", ""),
+    "zookeeper.ssl.keystore.type": ("string", ""),
+    "zookeeper.ssl.protocol": ("string", ""),
+    "zookeeper.ssl.truststore.location": ("string", ""),
+    "zookeeper.ssl.truststore.password": ("password", ""),
+    "zookeeper.ssl.truststore.type": ("string", ""),
 }
 """Keys whose type or default differs from Kafka's on purpose."""
 

@@ -255,6 +255,7 @@ def test_topic_configuration_changes_as_in_kafka(both: Both, kafka: KafkaNode) -
 _OWN_KEYS = {
     "allow.everyone.if.no.acl.found",
     "cluster.store",
+    "cluster.store.jaas.config",
     "group.consumer.regex.refresh.interval.ms",
     "leader.imbalance.per.broker.percentage",
     "log.initial.task.delay.ms",
@@ -266,6 +267,19 @@ _OWN_KEYS = {
     "seglog.scram.users",
     "seglog.validate.records",
     "super.users",
+    "zookeeper.clientCnxnSocket",
+    "zookeeper.set.acl",
+    "zookeeper.ssl.cipher.suites",
+    "zookeeper.ssl.client.enable",
+    "zookeeper.ssl.enabled.protocols",
+    "zookeeper.ssl.endpoint.identification.algorithm",
+    "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.keystore.type",
+    "zookeeper.ssl.protocol",
+    "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.truststore.type",
 }
 """Keys that Kafka does not describe: ours, old ones, and those that it has for its tests."""
 _OTHER_DEFAULTS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.kafka.jars import cache_dir, copy_jars, made_once
@@ -22,14 +22,21 @@ class ZooKeeperNode(JavaServer):
     """``with`` starts and ends it. After `stop` or `kill` the same object can `start` again, with its data and port.
 
     ``properties`` are added to `zookeeper.properties` and win over ours; a server of an ensemble has its ``number``.
+    ``jvm_options`` are added too.
     """
 
     def __init__(
-        self, data_dir: Path, properties: Mapping[str, str] | None = None, *, number: int | None = None
+        self,
+        data_dir: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        number: int | None = None,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         self._dir = data_dir
         self._properties = dict(properties or {})
         self._number = number
+        self._jvm_options = jvm_options
         self.port = int(self._properties.get("clientPort", 0)) or free_port()
 
     @property
@@ -56,7 +63,7 @@ class ZooKeeperNode(JavaServer):
             class_path=f"{libs}/*",
             arguments=[str(write_properties(self._dir / "zookeeper.properties", self._settings(data)))],
             log_file=self._dir / "zookeeper.log",
-            jvm_options=("-Xmx128m", *JVM_OPTIONS[1:]),
+            jvm_options=("-Xmx128m", *JVM_OPTIONS[1:], *self._jvm_options),
         )
 
     def wait(self) -> None:

@@ -131,10 +131,7 @@ class Machine:
             BrokerConfig.from_mapping(self.settings), cluster_id=self.cluster_id, ground=ground, formats=self.formats
         )
 
-    async def _open_store(
-        self, _address: str, /, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False
-    ) -> MetadataStore:
-        del session_timeout_ms, must_exist
+    async def _open_store(self, _address: str, /, *, clock: Clock, patience_ms: int = 0, **_: object) -> MetadataStore:
         assert self.server is not None
         assert self.loop is not None
         return await open_in(self.server, self.loop, clock=clock, patience_ms=patience_ms)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from seglog.broker.broker_tasks import BrokerTasks
 from seglog.broker.ground import BrokerGround
 from seglog.broker.known_producers import first_free_block
+from seglog.broker.security.zookeeper_keys import zookeeper_security
 from seglog.broker.topics.directory_topics import DirectoryTopics
 from seglog.cluster.backup import PRODUCER_IDS
 from seglog.cluster.embedded_store import EmbeddedStore
@@ -34,6 +35,7 @@ from seglog.cluster.store import (
     VersionedValue,
 )
 from seglog.cluster.store_address import ZOOKEEPER
+from seglog.cluster.zookeeper_security import PLAIN
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.storage.directory.cluster_mark import ClusterMark, check_marks, check_unmarked, read_marks
@@ -182,6 +184,7 @@ class StorageOpener:
         """A broker that was in the cluster before waits for the store as long as it takes. A new broker does not: its
         address may be wrong."""
         address, session_ms = self._config.cluster_store, self._config.broker_session_timeout_ms
+        security = zookeeper_security(self._config) if address.startswith(ZOOKEEPER) else PLAIN
         while True:
             opening = self._ground.open_store(
                 address,
@@ -189,6 +192,7 @@ class StorageOpener:
                 session_timeout_ms=session_ms,
                 patience_ms=2 * session_ms if is_known else _FIRST_START_PATIENCE_MS,
                 must_exist=is_known,
+                security=security,
             )
             try:
                 return await self._tasks.unless_over(opening, address)

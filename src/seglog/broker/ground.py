@@ -9,6 +9,7 @@ from typing import Protocol
 
 from seglog.cluster.store import MetadataStore
 from seglog.cluster.store_address import open_store
+from seglog.cluster.zookeeper_security import PLAIN, ZooKeeperSecurity
 from seglog.core.addresses import Address
 from seglog.core.clock import Clock
 from seglog.core.ground import Ground
@@ -22,7 +23,15 @@ class OpenStore(Protocol):
     """As `seglog.cluster.store_address.open_store`."""
 
     async def __call__(
-        self, address: str, /, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False
+        self,
+        address: str,
+        /,
+        *,
+        clock: Clock,
+        session_timeout_ms: int,
+        patience_ms: int = 0,
+        must_exist: bool = False,
+        security: ZooKeeperSecurity = PLAIN,
     ) -> MetadataStore: ...
 
 

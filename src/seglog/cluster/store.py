@@ -81,6 +81,10 @@ class StoreAwayError(StoreFailedError):
     """No server of the store answers; it may start later."""
 
 
+class StoreRefusedError(StoreError):
+    """The store refuses this client: its certificate, its login, or its permissions. To try again does not help."""
+
+
 class UnknownOutcomeError(StoreFailedError):
     """The connection was lost during the change, and it is unknown whether it was made: read, then decide."""
 

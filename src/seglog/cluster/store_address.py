@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from seglog.cluster.store import MetadataStore, NoSuchStoreError
+from seglog.cluster.zookeeper_security import PLAIN, ZooKeeperSecurity
 from seglog.core.clock import Clock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
@@ -60,11 +61,18 @@ def _server(text: str, address: str) -> str:
 
 
 async def open_store(
-    address: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False
+    address: str,
+    *,
+    clock: Clock,
+    session_timeout_ms: int,
+    patience_ms: int = 0,
+    must_exist: bool = False,
+    security: ZooKeeperSecurity = PLAIN,
 ) -> MetadataStore:
     """Open the store at ``address``. If it is missing, create it, or raise `NoSuchStoreError` if it ``must_exist``.
-    Raises `InvalidConfigError`; `StoreFailedError` if it cannot be opened, or if no server of ZooKeeper answers within
-    the longer of ``session_timeout_ms`` and ``patience_ms``; `MissingExtraError` without kazoo."""
+    ``security`` is that of connections to ZooKeeper. Raises `InvalidConfigError`; `StoreFailedError` if it cannot be
+    opened, or if no server of ZooKeeper answers within the longer of ``session_timeout_ms`` and ``patience_ms``;
+    `StoreRefusedError` if all refuse this client; `MissingExtraError` without kazoo."""
     where = parse_store(address)
     if where.kind == SQLITE:
         if must_exist and not OsFs().exists(where.path):
@@ -83,4 +91,5 @@ async def open_store(
         session_timeout_ms=session_timeout_ms,
         patience_ms=patience_ms,
         must_exist=must_exist,
+        security=security,
     )

@@ -2,23 +2,32 @@
 
 kazoo has threads of its own and calls back from them. ``call_soon_threadsafe`` brings its events and states to the
 event loop in order. Two requests are added to kazoo: watches of whole trees (addWatch, ZOOKEEPER-1416, ZooKeeper 3.6)
-and reads of many nodes in one request (multiRead, ZOOKEEPER-3402). They use private names of kazoo, so its version has
-an upper bound.
+and reads of many nodes in one request (multiRead, ZOOKEEPER-3402). TLS is Python's own, because kazoo's reads its files
+in its own way and leaves answers in OpenSSL's buffer, and so is the login. All that uses private names of kazoo, so its
+version has an upper bound.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    EXCEPTIONS,
+    AuthFailedError,
     BadVersionError,
+    ConnectionDropped,
     ConnectionLoss,
+    InvalidACLError,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
@@ -26,10 +35,15 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.handlers.utils import AsyncResult
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Watch
+from kazoo.protocol.serialization import SASL, Watch
 from kazoo.protocol.states import KazooState, ZnodeStat
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, make_acl
+
+from seglog.cluster.zookeeper_security import PLAIN, Access, LoginRefusedError, ZooKeeperSecurity, digest_login
+from seglog.core.errors import InvalidConfigError
 
 CONNECTED: Final = KazooState.CONNECTED
 SUSPENDED: Final = KazooState.SUSPENDED
@@ -53,6 +67,10 @@ class ZooKeeperRefusedError(Exception):
     """ZooKeeper refused a request that should succeed."""
 
 
+class NotAllowedError(ZooKeeperRefusedError):
+    """ZooKeeper knows this client as another user than the nodes' creator, or as none."""
+
+
 class OpRefusedError(Exception):
     """Step ``index`` of a transaction is the first that failed: its node is missing, or exists, or has another version.
     Nothing was done."""
@@ -63,6 +81,12 @@ class OpRefusedError(Exception):
         self.reason = reason
 
 
+_CREATOR_AND_CREATE: Final = [*CREATOR_ALL_ACL, make_acl("world", "anyone", read=True, create=True)]
+_ACLS: Final = {
+    Access.PRIVATE: CREATOR_ALL_ACL,
+    Access.READABLE: [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+    Access.SHARED: _CREATOR_AND_CREATE,
+}
 NO_NODE: Final = "no node"
 EXISTS: Final = "exists"
 BAD_VERSION: Final = "bad version"
@@ -94,6 +118,14 @@ class CheckOp(NamedTuple):
 ZooKeeperOp = CreateOp | SetDataOp | DeleteOp | CheckOp
 
 
+class Attempt(NamedTuple):
+    """An attempt to connect to a server: ``why`` it failed, "" if it did not, and whether the next one fails too."""
+
+    server: tuple[str, int]
+    why: str = ""
+    is_refusal: bool = False
+
+
 class Znode(NamedTuple):
     value: bytes
     version: int
@@ -112,16 +144,34 @@ class ZooKeeperConnection:
         *,
         on_state: Callable[[str], None],
         on_event: Callable[[str], None],
+        security: ZooKeeperSecurity = PLAIN,
+        access: Callable[[str], Access] = lambda _: Access.READABLE,
     ) -> None:
+        """``access``: of the nodes that are created here, by their paths."""
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
+        self._security = security
+        self._access = access
+        self.fault = ""
+        """Why the last attempt to connect failed; "" if it did not."""
+        self.refusal = ""
+        """Why all servers refuse this client, and will: its certificate or its login. "" if one may not."""
+        self.is_refused = asyncio.Event()
+        self._refusals: dict[tuple[str, int], str] = {}
         self._is_closing = False
         self._is_ended = False
         self._ending = threading.Lock()
         # No limit on retries: the session's timeout ends them. Delays are in seconds.
         retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
-        self._client = KazooClient(",".join(servers), timeout=timeout_ms / 1000, connection_retry=retry)
-        self._handler = _Handler(self._client, lambda path: self._in_loop(on_event, path))
+        self._client = KazooClient(
+            ",".join(servers), timeout=timeout_ms / 1000, connection_retry=retry, handler=_Sockets(security)
+        )
+        self._handler = _Handler(
+            self._client,
+            security,
+            lambda path: self._in_loop(on_event, path),
+            lambda attempt: self._in_loop(self._attempted, attempt),
+        )
         self._client._connection = self._handler
         self._client.add_listener(self._state)
 
@@ -146,6 +196,25 @@ class ZooKeeperConnection:
         """Runs in kazoo's thread."""
         if not self._is_closing:
             self._in_loop(self._on_state, state)
+
+    def _attempted(self, attempt: Attempt) -> None:
+        self.fault = attempt.why
+        if attempt.is_refusal:
+            if self._refusals.get(attempt.server) != attempt.why:
+                self._client.logger.warning("ZooKeeper: %s", attempt.why)
+            self._refusals[attempt.server] = attempt.why
+        else:
+            self._refusals.pop(attempt.server, None)
+        if len(self._refusals) == len(set(self._client.hosts)):
+            self.refuse(attempt.why)
+        else:
+            self.refusal = ""
+            self.is_refused.clear()
+
+    def refuse(self, why: str) -> None:
+        """Say to those that wait for the connection that it is of no use to them."""
+        self.refusal = why
+        self.is_refused.set()
 
     def _in_loop(self, act: Callable[..., object], *arguments: object) -> None:
         """Call ``act`` on the loop, from any thread."""
@@ -212,17 +281,20 @@ class ZooKeeperConnection:
         try:
             return await self._answer(result)
         except KazooException as error:
-            raise ZooKeeperRefusedError(f"{type(error).__name__}: {error}") from error
+            raise _not_done("", error) from error
 
     async def make(self, path: str, value: bytes = b"", *, is_ephemeral: bool = False) -> bool:
         """Create a node; False if it exists."""
         try:
-            await self._answer(self._client.create_async(path, value, ephemeral=is_ephemeral))
+            await self._answer(self._client.create_async(path, value, acl=self._acl(path), ephemeral=is_ephemeral))
         except NodeExistsError:
             return False
         except KazooException as error:
-            raise ZooKeeperRefusedError(f"{path}: {type(error).__name__}: {error}") from error
+            raise _not_done(f"{path}: ", error) from error
         return True
+
+    def _acl(self, path: str) -> Sequence[ACL]:
+        return _ACLS[self._access(path)] if self._security.sets_acls else OPEN_ACL_UNSAFE
 
     async def exists(self, path: str) -> bool:
         return await self._ask(self._client.exists_async(path)) is not None
@@ -234,7 +306,7 @@ class ZooKeeperConnection:
         except NoNodeError:
             return []
         except KazooException as error:
-            raise ZooKeeperRefusedError(f"{path}: {type(error).__name__}: {error}") from error
+            raise _not_done(f"{path}: ", error) from error
         return found
 
     async def read(self, paths: Sequence[str]) -> list[Znode | None]:
@@ -255,7 +327,7 @@ class ZooKeeperConnection:
         request = self._client.transaction()
         for one in operations:
             if isinstance(one, CreateOp):
-                request.create(one.path, one.value, ephemeral=one.is_ephemeral)
+                request.create(one.path, one.value, acl=self._acl(one.path), ephemeral=one.is_ephemeral)
             elif isinstance(one, SetDataOp):
                 request.set_data(one.path, one.value, one.version)
             elif isinstance(one, DeleteOp):
@@ -275,25 +347,115 @@ def _refused(index: int, error: KazooException) -> Exception:
             return OpRefusedError(index, reason)
     if isinstance(error, (SessionExpiredError, SessionMovedError)):
         return SessionEndedError(str(error))
-    return ZooKeeperRefusedError(f"step {index}: {type(error).__name__}: {error}")
+    return _not_done(f"step {index}: ", error)
+
+
+def _not_done(where: str, error: KazooException) -> ZooKeeperRefusedError:
+    if isinstance(error, NoAuthError):
+        return NotAllowedError(
+            f"{where}the ACL of this node does not allow this client: its creator connects with another "
+            "cluster.store.jaas.config or certificate in zookeeper.ssl.keystore.location"
+        )
+    if isinstance(error, InvalidACLError):
+        return NotAllowedError(
+            f"{where}zookeeper.set.acl=true, but this server of ZooKeeper authenticates no clients here: without "
+            "cluster.store.jaas.config, it must ask for the certificate in zookeeper.ssl.keystore.location"
+        )
+    return ZooKeeperRefusedError(f"{where}{type(error).__name__}: {error}")
+
+
+class _Sockets(SequentialThreadingHandler):
+    """kazoo's threads, with TLS by a context of ours. kazoo would sleep while OpenSSL holds answers that it has read
+    and decrypted with an earlier one."""
+
+    def __init__(self, security: ZooKeeperSecurity) -> None:
+        super().__init__()
+        self._make_context = security.context
+
+    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> socket.socket:
+        context = None if self._make_context is None else self._make_context()
+        plain = socket.create_connection(address, timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is None:
+            return plain
+        try:
+            return context.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
+
+    def select(
+        self, readers: list[socket.socket], /, *others: Any
+    ) -> tuple[list[socket.socket], list[socket.socket], list[socket.socket]]:
+        held = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
+        if not held:
+            return super().select(readers, *others)
+        found = super().select([one for one in readers if one not in held], [], [], 0)
+        return [*held, *found[0]], [], []
 
 
 class _Handler(ConnectionHandler):
-    """kazoo's connection, which calls ``event`` with the paths of all watches and remembers the session timeout."""
+    """kazoo's connection, which calls ``event`` with the paths of all watches and remembers the session timeout.
+    ``attempted`` is called after each attempt to connect."""
 
     session_seconds = 0.0
 
-    def __init__(self, client: KazooClient, event: Callable[[str], None]) -> None:
-        super().__init__(client, client._conn_retry.copy(), logger=client.logger)
+    def __init__(
+        self,
+        client: KazooClient,
+        security: ZooKeeperSecurity,
+        event: Callable[[str], None],
+        attempted: Callable[[Attempt], None],
+    ) -> None:
+        login: dict[str, str] | None = None if security.login is None else {}
+        super().__init__(client, client._conn_retry.copy(), logger=client.logger, sasl_options=login)
+        self._security = security
         self._event = event
+        self._attempted = attempted
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         self._event(Watch.deserialize(buffer, offset)[0].path)
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
-        read_ms, connect_ms = super()._connect(host, hostip, port)
+        server, name = (host, port), f"{host}:{port}"
+        try:
+            read_ms, connect_ms = super()._connect(host, hostip, port)
+        except (InvalidConfigError, LoginRefusedError) as error:
+            self._attempted(Attempt(server, f"{name}: {error}", is_refusal=True))
+            raise ConnectionDropped(str(error)) from error
+        except (ConnectionDropped, KazooTimeoutError) as error:
+            why, is_refusal = str(error), False
+            if self._security.explain is not None:
+                why, is_refusal = self._security.explain(error.__context__ or error)
+            elif error.__context__ is None:  # the server has closed the connection, or does not answer
+                why += "; if this port is for TLS, set zookeeper.ssl.client.enable=true"
+            self._attempted(Attempt(server, f"{name}: {why}", is_refusal=is_refusal))
+            raise
+        self._attempted(Attempt(server))
         self.session_seconds = read_ms * 1.5 / 1000  # kazoo's read timeout is two thirds of the session's
         return read_ms, connect_ms
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """kazoo's needs a package more, and does not notice a server that does not know the password."""
+        del host
+        assert self._security.login is not None
+        login = self._security.login()
+        talk = digest_login(login)
+        said = next(talk)
+        for xid in count(1):
+            self._submit(SASL(said), timeout, xid)
+            try:
+                header, buffer, offset = self._read_header(timeout)
+                if header.err:
+                    raise EXCEPTIONS[header.err]
+            except (ConnectionDropped, AuthFailedError) as error:
+                raise LoginRefusedError(f"the login of {login.user} by {login.key} is refused") from error
+            try:
+                said = talk.send(bytes(SASL.deserialize(buffer, offset)[0] or b""))
+            except StopIteration:
+                return
+            except LoginRefusedError as error:
+                raise LoginRefusedError(f"{login.key}: {error}") from None
 
 
 def _string(text: str) -> bytes:
@@ -334,7 +496,8 @@ class _MultiRead:
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Znode | None]:
-        """``GetDataResponse {buffer data; Stat stat}``, or the error code of a missing node."""
+        """``GetDataResponse {buffer data; Stat stat}``, or the error code of a node that is missing or may not be
+        read."""
         found: list[Znode | None] = []
         while True:
             kind, done, _ = _HEADER.unpack_from(data, offset)
@@ -344,6 +507,8 @@ class _MultiRead:
             (number,) = _INT.unpack_from(data, offset)
             offset += _INT.size
             if kind == cls._ERROR:
+                if number != NoNodeError.code:
+                    raise EXCEPTIONS[number]
                 found.append(None)
                 continue
             value = bytes(data[offset : offset + max(number, 0)])

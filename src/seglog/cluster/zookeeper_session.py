@@ -17,6 +17,7 @@ from seglog.cluster.zookeeper_connection import (
     ZooKeeperConnection,
     ZooKeeperRefusedError,
 )
+from seglog.cluster.zookeeper_security import Access, ZooKeeperSecurity
 from seglog.cluster.zookeeper_writer import ZooKeeperWriter
 from seglog.core.clock import Clock
 
@@ -40,8 +41,11 @@ class ZooKeeperSession:
         clock: Clock,
         lost: Callable[[], None],
         ended: Callable[[ZooKeeperSession], None],
+        *,
+        security: ZooKeeperSecurity,
+        access: Callable[[str], Access],
     ) -> None:
-        """For `open`. ``ended`` is called however it ends."""
+        """For `open`. ``ended`` is called however it ends; the last two are of `ZooKeeperConnection`."""
         self.is_alive = True
         self._address = address
         self._seconds = time_to_live_ms / 1000
@@ -51,7 +55,14 @@ class ZooKeeperSession:
         self._is_connected = asyncio.Event()
         self._confirmed_at = 0.0
         self._anchor = f"{writers}/{uuid4().hex}"
-        self._connection = ZooKeeperConnection(servers, time_to_live_ms, on_state=self._state, on_event=lambda _: None)
+        self._connection = ZooKeeperConnection(
+            servers,
+            time_to_live_ms,
+            on_state=self._state,
+            on_event=lambda _: None,
+            security=security,
+            access=access,
+        )
         self._watchdog: Watchdog | None = None
         self.confirming: asyncio.Task[None] | None = None
         self.writer = ZooKeeperWriter(
@@ -68,7 +79,8 @@ class ZooKeeperSession:
                 await self._connection.make(self._anchor, is_ephemeral=True)
         except (TimeoutError, ConnectionLostError, SessionEndedError, ZooKeeperRefusedError) as error:
             await self.close()
-            raise StoreFailedError(f"{self._address}: no session: {str(error) or 'no server answers'}") from error
+            why = self._connection.fault or str(error) or "no server answers"
+            raise StoreFailedError(f"{self._address}: no session: {why}") from error
         self._confirmed_at = began
         self._watchdog = Watchdog(self._granted() * _STALL, self._now, self._connection.end)
         self._watchdog.start()

@@ -33,6 +33,7 @@ from seglog.cluster.store import (
     StoreAwayError,
     StoreClosedError,
     StoreFailedError,
+    StoreRefusedError,
     VersionChangedError,
     VersionedValue,
     Versions,
@@ -49,6 +50,7 @@ from seglog.cluster.zookeeper_connection import (
     ConnectionLostError,
     CreateOp,
     DeleteOp,
+    NotAllowedError,
     OpRefusedError,
     SessionEndedError,
     SetDataOp,
@@ -56,6 +58,7 @@ from seglog.cluster.zookeeper_connection import (
     ZooKeeperOp,
     ZooKeeperRefusedError,
 )
+from seglog.cluster.zookeeper_security import PLAIN, Access, ZooKeeperSecurity
 from seglog.cluster.zookeeper_session import ZooKeeperSession
 from seglog.cluster.zookeeper_writer import ZooKeeperWriter
 from seglog.core.clock import Clock
@@ -63,6 +66,8 @@ from seglog.core.clock import Clock
 _log = logging.getLogger(__name__)
 
 _ROOT: Final = "/seglog"
+SECRET: Final = ("brokers", "config")
+"""First parts of names with secrets: registrations of brokers; SCRAM, delegation tokens, ACLs, and keys of brokers."""
 _READ_AT_ONCE: Final = 200
 """Nodes in one request. An answer is bounded only by the sizes of the values."""
 _RETRY_SECONDS: Final = 0.5
@@ -101,6 +106,14 @@ class ZooKeeperPaths:
         leaf = ":".join(map(_escape, rest.split("/"))) if slash else _SELF
         return f"{self.names}/{_escape(first)}/{leaf}"
 
+    def access(self, path: str) -> Access:
+        """Of a node, if ACLs are set. Clusters of several users may be below the root. Brokers register with a secret,
+        and credentials are configuration; even its names tell users and tokens."""
+        if path == _ROOT:
+            return Access.SHARED
+        secret = (self.folder(name) for name in SECRET)
+        return Access.PRIVATE if any(f"{path}/".startswith(f"{one}/") for one in secret) else Access.READABLE
+
     def name(self, path: str) -> str | None:
         first, slash, leaf = path.removeprefix(f"{self.names}/").partition("/")
         if not slash or not path.startswith(f"{self.names}/"):
@@ -121,9 +134,17 @@ class ZooKeeperStore(MetadataStore):
     """
 
     def __init__(
-        self, servers: Sequence[str], cluster: str, clock: Clock, timeout_ms: int, *, must_exist: bool = False
+        self,
+        servers: Sequence[str],
+        cluster: str,
+        clock: Clock,
+        timeout_ms: int,
+        *,
+        security: ZooKeeperSecurity,
+        must_exist: bool = False,
     ) -> None:
         """For `open`."""
+        self._security = security
         self._must_exist = must_exist
         self._others: Sequence[str] | None = None
         """If the cluster is missing and must exist: the clusters that there are."""
@@ -144,7 +165,14 @@ class ZooKeeperStore(MetadataStore):
         self._is_watched = asyncio.Event()
         self._is_connected = asyncio.Event()
         self._is_closed = False
-        self._connection = ZooKeeperConnection(servers, timeout_ms, on_state=self._state, on_event=self._event)
+        self._connection = ZooKeeperConnection(
+            servers,
+            timeout_ms,
+            on_state=self._state,
+            on_event=self._event,
+            security=security,
+            access=self._paths.access,
+        )
         self._writer = ZooKeeperWriter(
             self._connection, f"{self._paths.writers}/{uuid4().hex}", self._address, self._connected, timeout_ms / 1000
         )
@@ -159,20 +187,27 @@ class ZooKeeperStore(MetadataStore):
         session_timeout_ms: int,
         patience_ms: int,
         must_exist: bool = False,
+        security: ZooKeeperSecurity = PLAIN,
     ) -> Self:
         """Connect, and create the nodes of the cluster unless it ``must_exist``. Raises `StoreAwayError` if no server
-        answers within ``patience_ms``, and `NoSuchStoreError`."""
-        store = cls(servers, cluster, clock, session_timeout_ms, must_exist=must_exist)
-        store._connection.start()
+        answers within ``patience_ms``, `StoreRefusedError` if all refuse this client, and `NoSuchStoreError`."""
+        store = cls(servers, cluster, clock, session_timeout_ms, security=security, must_exist=must_exist)
+        connection = store._connection
+        connection.start()
+        ready, refused = (asyncio.ensure_future(event.wait()) for event in (store._is_watched, connection.is_refused))
         try:
-            async with asyncio.timeout(patience_ms / 1000):
-                await store._is_watched.wait()
-        except TimeoutError as error:
-            await store.close()
-            raise StoreAwayError(f"{store._address}: no server of ZooKeeper 3.6 or later answers") from error
+            await asyncio.wait((ready, refused), timeout=patience_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                if connection.refusal:
+                    raise StoreRefusedError(f"{store._address}: {connection.refusal}")
+                why = f": {connection.fault}" if connection.fault else ""
+                raise StoreAwayError(f"{store._address}: no server of ZooKeeper 3.6 or later answers{why}")
         except BaseException:
             await store.close()
             raise
+        finally:
+            ready.cancel()
+            refused.cancel()
         if store._others is not None:
             await store.close()
             there = ", ".join(store._others) or "none"
@@ -203,6 +238,8 @@ class ZooKeeperStore(MetadataStore):
             except (ConnectionLostError, SessionEndedError):
                 return  # `_state` starts another one
             except ZooKeeperRefusedError as error:
+                if isinstance(error, NotAllowedError):
+                    self._connection.refuse(str(error))
                 _log.error("%s: %s", self._address, error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
@@ -392,7 +429,15 @@ class ZooKeeperStore(MetadataStore):
         self._check_open()
         await self._connected()
         session = ZooKeeperSession(
-            self._servers, self._paths.writers, self._address, time_to_live_ms, self._clock, lost, self._session_ended
+            self._servers,
+            self._paths.writers,
+            self._address,
+            time_to_live_ms,
+            self._clock,
+            lost,
+            self._session_ended,
+            security=self._security,
+            access=self._paths.access,
         )
         self._sessions.append(session)
         await session.open()

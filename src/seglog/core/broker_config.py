@@ -38,6 +38,9 @@ __all__ = ["BROKER_KEYS", "DYNAMIC_KEYS", "REFUSED", "BrokerConfig", "default_te
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _PASSWORD: Final = Typed("password")
 _STORE_TYPE: Final = Enumeration({name: name for name in ("JKS", "PKCS12", "PEM")}, ignores_case=True)
+_STORE_TYPE_OR_NONE: Final = Enumeration({name: name for name in ("", "JKS", "PKCS12", "PEM")}, ignores_case=True)
+CNXN_NETTY: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
+CNXN_NIO: Final = "org.apache.zookeeper.ClientCnxnSocketNIO"
 _ASSIGNORS: Final = ("uniform", "range")
 _MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 IN_FLIGHT_BYTES: Final = 256 * 1024**2
@@ -85,6 +88,12 @@ class BrokerConfig:
         Text(),
         "metadata store of the cluster: sqlite:FILE or zookeeper://HOST:PORT,.../NAME; only seglog has this key",
         default="",
+    )
+    cluster_store_jaas_config: str = setting(
+        _PASSWORD,
+        "login at ZooKeeper: the module in the section Client of Kafka's JAAS file; only seglog has this key",
+        default="",
+        is_secret=True,
     )
     connection_failed_authentication_delay_ms: int = setting(
         int32(0), "ms that a client waits for the answer to a failed authentication", default=100
@@ -382,6 +391,45 @@ class BrokerConfig:
     )
     transactional_id_expiration_ms: int = setting(
         int32(1), "ms after which an unused transactional id is forgotten", default=604_800_000
+    )
+    zookeeper_clientCnxnSocket: str = setting(
+        Enumeration({name: name for name in ("", CNXN_NETTY, CNXN_NIO)}),
+        "of Kafka 3: class of connections to ZooKeeper; with TLS it must be that of Netty, or not given",
+        default="",
+    )
+    zookeeper_set_acl: bool = setting(
+        Boolean(), "whether only this user of ZooKeeper may change the nodes that it creates", default=False
+    )
+    zookeeper_ssl_cipher_suites: str = setting(Typed("list"), "ssl.cipher.suites for ZooKeeper", default="")
+    zookeeper_ssl_client_enable: bool = setting(Boolean(), "whether connections to ZooKeeper use TLS", default=False)
+    zookeeper_ssl_enabled_protocols: str = setting(
+        Typed("list"), "versions of TLS for ZooKeeper; zookeeper.ssl.protocol, or all, if empty", default=""
+    )
+    zookeeper_ssl_endpoint_identification_algorithm: str = setting(
+        Text(), "https: the certificates of ZooKeeper's servers must be for their host names", default="HTTPS"
+    )
+    zookeeper_ssl_keystore_location: str = setting(
+        Text(), "file with the certificate by which ZooKeeper knows this broker: PEM or PKCS #12", default=""
+    )
+    zookeeper_ssl_keystore_password: str = setting(
+        _PASSWORD, "password of a PKCS #12 file, or of the private key in a PEM file", default="", is_secret=True
+    )
+    zookeeper_ssl_keystore_type: str = setting(
+        _STORE_TYPE_OR_NONE, "type of this file; the file itself tells PEM and PKCS #12 apart", default=""
+    )
+    zookeeper_ssl_protocol: str = setting(
+        Enumeration({name: name for name in ("", "TLSv1.3", "TLSv1.2", "TLS")}),
+        "version of TLS for ZooKeeper, without zookeeper.ssl.enabled.protocols",
+        default="",
+    )
+    zookeeper_ssl_truststore_location: str = setting(
+        Text(), "file with the CAs that sign certificates of ZooKeeper's servers: PEM or PKCS #12", default=""
+    )
+    zookeeper_ssl_truststore_password: str = setting(
+        _PASSWORD, "password of a PKCS #12 file", default="", is_secret=True
+    )
+    zookeeper_ssl_truststore_type: str = setting(
+        _STORE_TYPE_OR_NONE, "type of this file; the file itself tells PEM and PKCS #12 apart", default=""
     )
     directory: LogDirConfig = field(default_factory=LogDirConfig)
     listener_keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -747,6 +795,7 @@ LISTENER_DYNAMIC_KEYS: Final = frozenset(
 )
 """Keys that may change while the broker runs, with the prefix of a listener only."""
 
+_NO_CRLS: Final = "seglog does not check whether certificates are revoked"
 _NO_CLASSES: Final = "seglog cannot load classes of Java"
 _CLASS_KEYS: Final = (
     "principal.builder.class",
@@ -756,8 +805,8 @@ _CLASS_KEYS: Final = (
 REFUSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(_CLASS_KEYS, _NO_CLASSES),
     "remote.log.storage.system.enable": "seglog has no tiered storage",
-    "zookeeper.set.acl": "seglog does not authenticate to ZooKeeper",
-    "zookeeper.ssl.client.enable": "seglog connects to ZooKeeper without TLS",
+    "zookeeper.ssl.crl.enable": _NO_CRLS,
+    "zookeeper.ssl.ocsp.enable": _NO_CRLS,
     "cordoned.log.dirs": "seglog does not keep new replicas out of a log directory",
     "replica.alter.log.dirs.io.max.bytes.per.second": "seglog moves no replicas between log directories",
 }

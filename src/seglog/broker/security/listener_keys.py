@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from abc import ABC, abstractmethod
 from typing import Final
 
 from seglog.client.security.jaas import Jaas, parse_jaas
@@ -17,40 +18,20 @@ METRICS: Final = "METRICS"
 """The name of ``metrics.listener`` in keys: ``listener.name.metrics.<key>``."""
 
 
-class ListenerKeys:
-    """``listener`` is a name in capitals, ``own`` its own keys. Values may have references to secrets
+class TlsKeys(ABC):
+    """The keys of one side of TLS, by their names without a prefix. Values may have references to secrets
     (`seglog.client.security.references`)."""
 
-    def __init__(
-        self, config: BrokerConfig, listener: str, secrets: Secrets | None = None, *, protocol: str = ""
-    ) -> None:
-        """``protocol`` is that of a listener which the configuration does not have, such as `METRICS`."""
-        self.listener = listener
-        self.protocol = protocol or config.protocol(listener)
-        self._config = config
-        self.own = config.listener_keys.get(listener, {})
+    def __init__(self, secrets: Secrets | None = None) -> None:
         self._secrets = Secrets() if secrets is None else secrets
 
-    @property
-    def uses_tls(self) -> bool:
-        return self.protocol.endswith("SSL")
-
-    @property
-    def uses_sasl(self) -> bool:
-        return self.protocol.startswith("SASL")
-
+    @abstractmethod
     def name(self, key: str) -> str:
         """The key as the user gave it, for errors."""
-        return f"listener.name.{self.listener.lower()}.{key}" if key in self.own else key
 
+    @abstractmethod
     def text(self, key: str) -> str:
         """The value with all references resolved; "" if there is none. `InvalidConfigError` if one has no value."""
-        row = BROKER_KEYS[key]
-        text = self.own[key] if key in self.own else row.rule.format(getattr(self._config, row.attribute))
-        return self._secrets.resolve(self.name(key), text)
-
-    def number(self, key: str) -> int:
-        return int(self.text(key))
 
     def items(self, key: str) -> list[str]:
         """The elements of a list."""
@@ -71,6 +52,39 @@ class ListenerKeys:
     def is_public(self, path: str) -> bool:
         """Whether every user of this machine may read the file."""
         return bool(self._secrets.stat(path).mode & stat.S_IROTH)
+
+
+class ListenerKeys(TlsKeys):
+    """``listener`` is a name in capitals, ``own`` its own keys."""
+
+    def __init__(
+        self, config: BrokerConfig, listener: str, secrets: Secrets | None = None, *, protocol: str = ""
+    ) -> None:
+        """``protocol`` is that of a listener which the configuration does not have, such as `METRICS`."""
+        super().__init__(secrets)
+        self.listener = listener
+        self.protocol = protocol or config.protocol(listener)
+        self._config = config
+        self.own = config.listener_keys.get(listener, {})
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol.startswith("SASL")
+
+    def name(self, key: str) -> str:
+        return f"listener.name.{self.listener.lower()}.{key}" if key in self.own else key
+
+    def text(self, key: str) -> str:
+        row = BROKER_KEYS[key]
+        text = self.own[key] if key in self.own else row.rule.format(getattr(self._config, row.attribute))
+        return self._secrets.resolve(self.name(key), text)
+
+    def number(self, key: str) -> int:
+        return int(self.text(key))
 
     # SASL
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from seglog.broker.security.listener_keys import ListenerKeys
 from seglog.broker.security.scram import SCRAM_DIGESTS
-from seglog.broker.security.server_tls import RenewedContext, peer_context
+from seglog.broker.security.server_tls import RenewedContext, client_context
 from seglog.client.security.sasl import Mechanism, authentication, plain
 from seglog.client.security.scram import new_nonce, scram
 from seglog.core.broker_config import OAUTHBEARER, BrokerConfig
@@ -35,7 +35,7 @@ class PeerDial:
         keys = ListenerKeys(config, config.inter_broker_listener)
         self._keys = keys
         self._rng = rng
-        self._tls = RenewedContext(keys, peer_context) if keys.uses_tls else None
+        self._tls = RenewedContext(keys, client_context) if keys.uses_tls else None
         self._name = config.sasl_mechanism_inter_broker_protocol.upper() if keys.uses_sasl else ""
         self.renewals = 0
         """Sessions that were renewed."""

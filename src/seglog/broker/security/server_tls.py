@@ -1,4 +1,4 @@
-"""The TLS contexts of a listener (``SslFactory.java``), renewed when the files that they come from change."""
+"""TLS contexts of listeners and of connections to others (``SslFactory.java``), renewed when their files change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from seglog.broker.security.key_stores import key_material, trust_of
-from seglog.broker.security.listener_keys import ListenerKeys
+from seglog.broker.security.listener_keys import ListenerKeys, TlsKeys
 from seglog.client.security.security_config import SUITES, TLS_1_2, TLS_1_3
 from seglog.client.security.tls import identify, set_versions, trust
 from seglog.core.errors import InvalidConfigError, SeglogError
@@ -71,8 +71,9 @@ def server_context(keys: ListenerKeys) -> ssl.SSLContext:
     return context
 
 
-def peer_context(keys: ListenerKeys) -> ssl.SSLContext:
-    """For connections to the same listener of other brokers. `InvalidConfigError` names the key and the file."""
+def client_context(keys: TlsKeys) -> ssl.SSLContext:
+    """For connections to the same listener of other brokers, or to ZooKeeper. `InvalidConfigError` names the key and
+    the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     name = "ssl.endpoint.identification.algorithm"
     algorithm = keys.text(name).lower()
@@ -98,7 +99,7 @@ def client_auth(keys: ListenerKeys) -> str:
     return "none" if keys.uses_sasl and keys.name(name) == name else keys.text(name)
 
 
-def set_parameters(context: ssl.SSLContext, keys: ListenerKeys) -> None:
+def set_parameters(context: ssl.SSLContext, keys: TlsKeys) -> None:
     """Versions and cipher suites."""
     versions, suites = keys.items("ssl.enabled.protocols"), keys.items("ssl.cipher.suites")
     for name, found, known in (

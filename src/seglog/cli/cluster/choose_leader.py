@@ -13,7 +13,7 @@ import typer
 
 from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions
 from seglog.cli.cluster.status import describe
-from seglog.cli.cluster.store_session import with_store
+from seglog.cli.cluster.store_session import StoreConfig, with_store
 from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail
 from seglog.cluster.election import choose, missing_candidates
@@ -61,6 +61,7 @@ def choose_leader(
             show_default=False,
         ),
     ] = None,
+    store_config: StoreConfig = None,
     where: ClusterOptions = DEFAULT_CLUSTER,
     node: Annotated[
         int | None, typer.Option("--node", metavar="ID", help="The new leader.", show_default=False)
@@ -74,7 +75,9 @@ def choose_leader(
     address = store or where.requests().once(lambda admin: admin.store_address())
     if address is None:
         return fail(f"the brokers at {where.bootstrap} do not report their metadata store: use --store")
-    return asyncio.run(with_store(address, lambda opened: _choose(opened, topic, partition, node, yes=yes)))
+    return asyncio.run(
+        with_store(address, store_config, lambda opened: _choose(opened, topic, partition, node, yes=yes))
+    )
 
 
 async def _choose(store: MetadataStore, topic: str, partition: int, node: int | None, *, yes: bool) -> int:

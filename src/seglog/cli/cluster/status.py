@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, pause
+from seglog.cli.cluster.store_session import StoreConfig
 from seglog.cli.options import with_options
 from seglog.cli.output import DAMAGE, FINE, Out, count, format_size, is_terminal, show_table
 from seglog.client.bootstrap import parse_bootstrap
@@ -35,6 +36,7 @@ def status(
             show_default=False,
         ),
     ] = None,
+    store_config: StoreConfig = None,
     where: ClusterOptions = DEFAULT_CLUSTER,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Show healthy partitions too.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")] = False,
@@ -43,7 +45,11 @@ def status(
     """Show the state of a cluster and advice for each problem. The exit code is 0 if it is healthy, else 1."""
     cluster = where.requests()
     while True:
-        seen = cluster.once(look_at_brokers) if store is None else _of_store(store, where)
+        seen = (
+            cluster.once(lambda admin: look_at_brokers(admin, store_config))
+            if store is None
+            else _of_store(store, store_config, where)
+        )
         findings = judge(seen)
         with Out() as out:
             if json:
@@ -57,7 +63,7 @@ def status(
         pause(_WATCH_SECONDS)
 
 
-def look_at_brokers(admin: ClusterAdmin) -> ClusterStatus:
+def look_at_brokers(admin: ClusterAdmin, store_config: str | None = None) -> ClusterStatus:
     """The state by the brokers; if something is wrong, also by their metadata store, if it is readable here."""
     from seglog.cli.cluster import store_view
 
@@ -66,15 +72,15 @@ def look_at_brokers(admin: ClusterAdmin) -> ClusterStatus:
     address = None if is_whole else admin.store_address()
     if address is not None:
         with suppress(StoreError, InvalidConfigError):
-            return store_view.with_reports(seen, store_view.look(address))
+            return store_view.with_reports(seen, store_view.look(address, store_config))
     return seen
 
 
-def _of_store(address: str, where: ClusterOptions) -> ClusterStatus:
+def _of_store(address: str, config: str | None, where: ClusterOptions) -> ClusterStatus:
     """The state in the store, with the replicas' states from those brokers that respond."""
     from seglog.cli.cluster import store_view
 
-    seen = store_view.look(address)
+    seen = store_view.look(address, config)
     listeners = ",".join(text for broker in seen.brokers.values() for text in broker.listeners.values())
     if listeners:
         with suppress(RequestFailedError, ValueError):

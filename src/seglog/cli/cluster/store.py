@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from seglog.cli.cluster.store_session import Store, with_store
+from seglog.cli.cluster.store_session import Store, StoreConfig, with_store
 from seglog.cli.options import JsonLines
 from seglog.cli.output import FINE, Out, fail
 from seglog.cluster.backup import (
@@ -43,16 +43,16 @@ _LOADS: Final = 50
 File = Annotated[str, typer.Argument(metavar="FILE", help="The backup.", show_default=False)]
 
 
-def backup(store: Store, file: File) -> int:
+def backup(store: Store, file: File, store_config: StoreConfig = None) -> int:
     """Write a consistent copy of a metadata store to one file. Brokers keep running."""
-    taken = take_backup(asyncio.run(with_store(store, _load_all)), SystemClock().now_ms())
+    taken = take_backup(asyncio.run(with_store(store, store_config, _load_all)), SystemClock().now_ms())
     write_atomically(OsFs(), os.path.abspath(file), encode_backup(taken))
     return _say(
         f"{file}: cluster {taken.cluster_id} at generation {taken.generation}, {len(taken.values)} values",
     )
 
 
-def restore(store: Store, file: File) -> int:
+def restore(store: Store, file: File, store_config: StoreConfig = None) -> int:
     """Write a backup into a new metadata store. Brokers that have seen a later generation refuse it until you run
     seglog cluster accept-store."""
     taken = decode_backup(OsFs().read(file), file)
@@ -62,11 +62,11 @@ def restore(store: Store, file: File) -> int:
         await _check_empty(store, there)
         await _commit(there, restored(taken, now_ms))
 
-    asyncio.run(with_store(store, write, must_exist=False))
+    asyncio.run(with_store(store, store_config, write, must_exist=False))
     return _say(f"{store}: cluster {taken.cluster_id} at generation {taken.generation}, restored from {file}")
 
 
-def accept_store(store: Store) -> int:
+def accept_store(store: Store, store_config: StoreConfig = None) -> int:
     """Make brokers accept a metadata store that is older than the state that they have seen. Later changes are lost:
     topics created since become strays, and the replicas of other topics report their logs before one is elected. Stop
     all brokers first."""
@@ -79,7 +79,7 @@ def accept_store(store: Store) -> int:
         await _commit(there, accepted(values, now_ms))
         return await there.load("")
 
-    values = asyncio.run(with_store(store, write))
+    values = asyncio.run(with_store(store, store_config, write))
     return _say(f"{store}: cluster {cluster_id_of(values)} continues at generation {generation_of(values)}")
 
 
@@ -92,6 +92,7 @@ def rebuild_store(
     min_insync: Annotated[
         int, typer.Option("--min-insync", metavar="N", min=1, help="min.insync.replicas of topics that do not set it.")
     ] = 1,
+    store_config: StoreConfig = None,
 ) -> int:
     """Make a new metadata store from the log directories of all brokers, which must be stopped. Facts that no directory
     contains are guessed and printed."""
@@ -117,7 +118,7 @@ def rebuild_store(
         steps = [Change(name, value, MISSING) for name, value in rebuilt.values.items()]
         await _commit(there, steps)
 
-    asyncio.run(with_store(store, write, must_exist=False))
+    asyncio.run(with_store(store, store_config, write, must_exist=False))
     topics = {one.topic for one in found}
     nodes = sorted({mark.node_id for mark in marks.values()})
     return _say(
@@ -132,12 +133,13 @@ def upgrade(
         int | None,
         typer.Option("--to", metavar="FORMAT", min=1, max=OURS.high, help="By default the newest.", show_default=False),
     ] = None,
+    store_config: StoreConfig = None,
     json: JsonLines = False,
 ) -> int:
     """Raise the format of a cluster's metadata, for good. Every registered broker must support the new format; brokers
     of an older release cannot join afterwards."""
     wanted = OURS.high if to is None else to
-    before = asyncio.run(with_store(store, lambda opened: raise_format(opened, wanted)))
+    before = asyncio.run(with_store(store, store_config, lambda opened: raise_format(opened, wanted)))
     with Out() as out:
         if json:
             out.json({"store": store, "before": before, "format": wanted})

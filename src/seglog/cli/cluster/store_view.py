@@ -17,9 +17,9 @@ from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus
 from seglog.cluster.store import StoreError, VersionedValue
 
 
-def look(address: str) -> ClusterStatus:
-    """Brokers and partitions. Raises `StoreError` or `InvalidConfigError`."""
-    values = asyncio.run(with_store(address, lambda store: store.load("")))
+def look(address: str, config: str | None = None) -> ClusterStatus:
+    """Brokers and partitions; ``config`` as of `with_store`. Raises `StoreError` or `InvalidConfigError`."""
+    values = asyncio.run(with_store(address, config, lambda store: store.load("")))
     if CLUSTER not in values:
         raise StoreError(no_cluster(address))
     return read(values)

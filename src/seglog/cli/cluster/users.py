@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import typer
 
-from seglog.cli.cluster.store_session import Store, with_store
+from seglog.cli.cluster.store_session import Store, StoreConfig, with_store
 from seglog.cli.options import JsonLines, ShowOnly, Yes, confirm
 from seglog.cli.output import FINE, Out, fail
 from seglog.cli.passwords import read_password
@@ -25,26 +25,35 @@ Password = Annotated[
 _NAME: Final = typer.Argument(metavar="NAME", help="The user.", show_default=False)
 
 
-def add_user(name: Annotated[str, _NAME], store: Store, password_file: Password = None) -> int:
+def add_user(
+    name: Annotated[str, _NAME], store: Store, password_file: Password = None, store_config: StoreConfig = None
+) -> int:
     """Add a user with all mechanisms of SCRAM, or give it another password. Brokers know it at once."""
     from seglog.broker.security.users import change_credentials, credentials_of
 
     credentials = credentials_of(read_password(name, password_file))
-    asyncio.run(with_store(store, lambda opened: change_credentials(opened, name, credentials)))
+    asyncio.run(with_store(store, store_config, lambda opened: change_credentials(opened, name, credentials)))
     out = Out()
     out.line(f"user {name}: {', '.join(credentials)}")
     out.flush()
     return FINE
 
 
-def delete_user(name: Annotated[str, _NAME], store: Store, yes: Yes = False, dry_run: ShowOnly = False) -> int:
+def delete_user(
+    name: Annotated[str, _NAME],
+    store: Store,
+    store_config: StoreConfig = None,
+    yes: Yes = False,
+    dry_run: ShowOnly = False,
+) -> int:
     """Delete a user. Its connections stay until their sessions end."""
     from seglog.broker.security.scram import SCRAM_DIGESTS
     from seglog.broker.security.users import FOLDER, change_credentials, decode_credentials, encoded_name
     from seglog.cluster.store import MetadataStore
 
     if dry_run:
-        if f"{FOLDER}/{encoded_name(name)}" not in asyncio.run(with_store(store, lambda opened: opened.load(FOLDER))):
+        known = asyncio.run(with_store(store, store_config, lambda opened: opened.load(FOLDER)))
+        if f"{FOLDER}/{encoded_name(name)}" not in known:
             return fail(f"user {name} does not exist")
         with Out() as out:
             out.line(f"would delete {name}")
@@ -56,15 +65,15 @@ def delete_user(name: Annotated[str, _NAME], store: Store, yes: Yes = False, dry
         known = {} if found is None else decode_credentials(name, found.value)
         await change_credentials(opened, name, dict.fromkeys(known or SCRAM_DIGESTS))
 
-    asyncio.run(with_store(store, act))
+    asyncio.run(with_store(store, store_config, act))
     return FINE
 
 
-def list_users(store: Store, json: JsonLines = False) -> int:
+def list_users(store: Store, store_config: StoreConfig = None, json: JsonLines = False) -> int:
     """List users and their mechanisms."""
     from seglog.broker.security.users import FOLDER, decode_credentials
 
-    values = asyncio.run(with_store(store, lambda opened: opened.load(FOLDER)))
+    values = asyncio.run(with_store(store, store_config, lambda opened: opened.load(FOLDER)))
     out = Out()
     for key in sorted(values):
         name = unquote(key.rpartition("/")[2])

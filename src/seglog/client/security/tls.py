@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Collection
+from enum import Enum
 from typing import Final
 
 from seglog.client.bootstrap import HostPort
@@ -68,35 +69,62 @@ def tls_context(config: SecurityConfig, secrets: Secrets) -> ssl.SSLContext:
     return context
 
 
+class TlsFault(Enum):
+    """Why a handshake failed: the server's certificate has no CA of ours, not its name, or not the time; the server
+    refuses or lacks ours; it does not speak TLS; nothing in common; something else."""
+
+    UNTRUSTED = "untrusted"
+    MISNAMED = "misnamed"
+    EXPIRED = "expired"
+    CLIENT = "client"
+    NO_TLS = "no TLS"
+    PARAMETERS = "parameters"
+    OTHER = "other"
+
+
+def fault_of(error: OSError) -> tuple[TlsFault, str]:
+    """The fault, and the words of OpenSSL for it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        fault = TlsFault.MISNAMED if error.verify_code in _MISMATCHES else TlsFault.UNTRUSTED
+        return TlsFault.EXPIRED if error.verify_code in _TIMES else fault, error.verify_message.rstrip(".")
+    reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
+    fault = TlsFault.OTHER
+    if reason in _NO_TLS:
+        fault = TlsFault.NO_TLS
+    elif "ALERT" in reason and any(part in reason for part in _CLIENT_ALERTS):
+        fault = TlsFault.CLIENT
+    elif "ALERT" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+        fault = TlsFault.PARAMETERS
+    return fault, _words(reason) or error.strerror or str(error) or type(error).__name__
+
+
 def explain(error: OSError, name: str, config: SecurityConfig) -> RequestFailedError:
     """The error of a handshake, or of the first bytes after it: then a broker refuses a certificate in TLS 1.3."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        hint = "the CA in ssl.truststore.location must have signed it"
-        if error.verify_code in _MISMATCHES:
-            hint = "ssl.endpoint.identification.algorithm requires the host name in the certificate"
-        elif error.verify_code in _TIMES:
-            hint = "it, or the certificate of its CA, must be renewed"
-        return AuthenticationFailedError(
-            f"{name}: TLS: its certificate is refused: {error.verify_message.rstrip('.')}; {hint}"
-        )
-    reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
-    if reason in _NO_TLS:
-        return RequestFailedError(f"{name}: the listener does not speak TLS: check security.protocol")
+    fault, words = fault_of(error)
     has_key = config.ssl_keystore_location or config.ssl_keystore_key
-    if "ALERT" in reason and any(part in reason for part in _CLIENT_ALERTS):
-        hint = "refuses the client's certificate" if has_key else "asks for a certificate of the client"
-        return AuthenticationFailedError(f"{name}: TLS: the broker {hint} ({_words(reason)}); check ssl.keystore.*")
-    if "ALERT" in reason or "UNSUPPORTED_PROTOCOL" in reason:
-        # OpenSSL's servers answer so in TLS 1.2 if the client has no certificate.
-        hint = "" if has_key else ", or the broker asks for a certificate of the client; check ssl.keystore.*"
-        return RequestFailedError(
-            f"{name}: TLS: no common version or cipher suite ({_words(reason)}); check ssl.enabled.protocols and "
-            f"ssl.cipher.suites{hint}"
-        )
-    text = _words(reason) or error.strerror or str(error) or type(error).__name__
+    match fault:
+        case TlsFault.UNTRUSTED | TlsFault.MISNAMED | TlsFault.EXPIRED:
+            hint = {
+                TlsFault.UNTRUSTED: "the CA in ssl.truststore.location must have signed it",
+                TlsFault.MISNAMED: "ssl.endpoint.identification.algorithm requires the host name in the certificate",
+                TlsFault.EXPIRED: "it, or the certificate of its CA, must be renewed",
+            }[fault]
+            return AuthenticationFailedError(f"{name}: TLS: its certificate is refused: {words}; {hint}")
+        case TlsFault.NO_TLS:
+            return RequestFailedError(f"{name}: the listener does not speak TLS: check security.protocol")
+        case TlsFault.CLIENT:
+            hint = "refuses the client's certificate" if has_key else "asks for a certificate of the client"
+            return AuthenticationFailedError(f"{name}: TLS: the broker {hint} ({words}); check ssl.keystore.*")
+        case TlsFault.PARAMETERS:
+            # OpenSSL's servers answer so in TLS 1.2 if the client has no certificate.
+            hint = "" if has_key else ", or the broker asks for a certificate of the client; check ssl.keystore.*"
+            return RequestFailedError(
+                f"{name}: TLS: no common version or cipher suite ({words}); check ssl.enabled.protocols and "
+                f"ssl.cipher.suites{hint}"
+            )
     if isinstance(error, ssl.SSLEOFError | ConnectionError):
-        text += "; if its listener does not speak TLS, change security.protocol"
-    return BrokerUnavailableError(f"{name}: TLS: {text}")
+        words += "; if its listener does not speak TLS, change security.protocol"
+    return BrokerUnavailableError(f"{name}: TLS: {words}")
 
 
 def _words(reason: str) -> str:
@@ -166,13 +194,20 @@ def _identify(context: ssl.SSLContext, config: SecurityConfig, secrets: Secrets)
     identify(context, name, chain, key, None if given is None else secrets.resolve("ssl.key.password", given))
 
 
-def identify(context: ssl.SSLContext, name: str, chain: str, key: str, password: str | None) -> None:
+def identify(
+    context: ssl.SSLContext,
+    name: str,
+    chain: str,
+    key: str,
+    password: str | None,
+    password_name: str = "ssl.key.password",
+) -> None:
     """Use the certificates of one PEM text and the private key of another. `InvalidConfigError` names the option
     ``name``."""
 
     def ask() -> str:
         if password is None:  # OpenSSL would ask on the terminal
-            raise InvalidConfigError(f"{name}: the private key is encrypted: set ssl.key.password")
+            raise InvalidConfigError(f"{name}: the private key is encrypted: set {password_name}")
         return password
 
     try:
@@ -184,7 +219,7 @@ def identify(context: ssl.SSLContext, name: str, chain: str, key: str, password:
     except (ValueError, ssl.SSLError) as error:
         if isinstance(error, InvalidConfigError):
             raise
-        raise InvalidConfigError(f"{name}: {_why(error)}") from None
+        raise InvalidConfigError(f"{name}: {_why(error, password_name)}") from None
 
 
 def _store(name: str, kind: str, path: str, secrets: Secrets) -> str:
@@ -195,9 +230,9 @@ def _store(name: str, kind: str, path: str, secrets: Secrets) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _why(error: ValueError | ssl.SSLError) -> str:
+def _why(error: ValueError | ssl.SSLError, password_name: str = "ssl.key.password") -> str:
     if not isinstance(error, ssl.SSLError):
         return str(error)
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the private key does not belong to the first certificate"
-    return "OpenSSL cannot read it; if the private key is encrypted, ssl.key.password may be wrong"
+    return f"OpenSSL cannot read it; if the private key is encrypted, {password_name} may be wrong"
