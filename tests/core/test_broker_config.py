@@ -84,6 +84,8 @@ sasl.enabled.mechanisms | LIST | [GSSAPI] | null
 sasl.mechanism.inter.broker.protocol | STRING | GSSAPI | null
 sasl.oauthbearer.allow.unverified.audience | BOOLEAN | false | null
 sasl.oauthbearer.allow.unverified.issuer | BOOLEAN | false | null
+sasl.oauthbearer.client.credentials.client.id | STRING | null | null
+sasl.oauthbearer.client.credentials.client.secret | PASSWORD | null | null
 sasl.oauthbearer.clock.skew.seconds | INT | 30 | null
 sasl.oauthbearer.expected.audience | LIST | [] | null
 sasl.oauthbearer.expected.issuer | STRING | null | null
@@ -91,8 +93,10 @@ sasl.oauthbearer.jwks.endpoint.refresh.ms | LONG | 3600000 | null
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | LONG | 10000 | null
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | LONG | 100 | null
 sasl.oauthbearer.jwks.endpoint.url | STRING | null | null
+sasl.oauthbearer.scope | STRING | null | null
 sasl.oauthbearer.scope.claim.name | STRING | scope | null
 sasl.oauthbearer.sub.claim.name | STRING | sub | null
+sasl.oauthbearer.token.endpoint.url | STRING | null | null
 sasl.server.max.receive.size | INT | 524288 | null
 security.inter.broker.protocol | STRING | PLAINTEXT | [PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL]
 socket.request.max.bytes | INT | 104857600 | [1,...]

@@ -280,7 +280,7 @@ class Node:
         if not self.is_alone and config.protocol(config.inter_broker_listener) != "PLAINTEXT":
             from seglog.broker.security.peer_dial import PeerDial
 
-            self._ground = replace(self._ground, dial=PeerDial(config, self._ground.rng))
+            self._ground = replace(self._ground, dial=PeerDial(config, self._ground.rng, self._ground.workers))
 
     @cached_property
     def users(self) -> UserCredentials:

@@ -274,6 +274,12 @@ class BrokerConfig:
     sasl_oauthbearer_allow_unverified_issuer: bool = setting(
         Boolean(), "whether tokens need no issuer, if none is expected", default=False
     )
+    sasl_oauthbearer_client_credentials_client_id: str = setting(
+        Text(), "this broker's id at sasl.oauthbearer.token.endpoint.url", default=""
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str = setting(
+        _PASSWORD, "its secret there", default="", is_secret=True
+    )
     sasl_oauthbearer_clock_skew_seconds: int = setting(
         int32(0), "seconds by which the clock of the identity provider may differ", default=30
     )
@@ -293,8 +299,14 @@ class BrokerConfig:
     sasl_oauthbearer_jwks_endpoint_url: str = setting(
         Text(), "where these keys are: https://... or file:///...", default=""
     )
+    sasl_oauthbearer_scope: str = setting(
+        Text(), "scope of the token by which this broker authenticates to others", default=""
+    )
     sasl_oauthbearer_scope_claim_name: str = setting(Text(), "claim with the scope of a token", default="scope")
     sasl_oauthbearer_sub_claim_name: str = setting(Text(), "claim with the name of the user", default="sub")
+    sasl_oauthbearer_token_endpoint_url: str = setting(
+        Text(), "where this broker gets its token for other brokers: https://... or file:///...", default=""
+    )
     sasl_server_max_receive_size: int = setting(
         int32(1), "bytes of the largest request before authentication", default=512 * 1024
     )
@@ -639,6 +651,8 @@ OWN_KEYS_OF_LISTENERS: Final = frozenset(
         "sasl.enabled.mechanisms",
         "sasl.oauthbearer.allow.unverified.audience",
         "sasl.oauthbearer.allow.unverified.issuer",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.credentials.client.secret",
         "sasl.oauthbearer.clock.skew.seconds",
         "sasl.oauthbearer.expected.audience",
         "sasl.oauthbearer.expected.issuer",
@@ -646,8 +660,10 @@ OWN_KEYS_OF_LISTENERS: Final = frozenset(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.scope",
         "sasl.oauthbearer.scope.claim.name",
         "sasl.oauthbearer.sub.claim.name",
+        "sasl.oauthbearer.token.endpoint.url",
         "sasl.server.max.receive.size",
         "ssl.cipher.suites",
         "ssl.client.auth",
@@ -684,12 +700,21 @@ _HANDLERS: Final = (
 )
 """Classes of Kafka whose effect OAUTHBEARER has here: the first, which is the default, and its old name; and tokens
 without signatures."""
+LOGIN_CLASS: Final = "sasl.login.callback.handler.class"
+_LOGINS: Final = tuple(
+    f"{_OAUTH_PACKAGE}.{name}"
+    for name in ("OAuthBearerLoginCallbackHandler", "secured.OAuthBearerLoginCallbackHandler")
+)
+_LOGIN_ROW: Final = Setting(
+    LOGIN_CLASS, Enumeration({name: name for name in _LOGINS}), _LOGINS[0], "how this broker gets its token", ""
+)
 _HANDLER_ROW: Final = Setting(
     HANDLER_CLASS, Enumeration({name: name for name in _HANDLERS}), _HANDLERS[0], "how tokens are verified", ""
 )
 _MECHANISM_ROWS: Final[Mapping[str, Setting | None]] = {
     **{f"{mechanism.lower()}.{JAAS}": _JAAS_ROW for mechanism in MECHANISMS},
     f"{OAUTHBEARER.lower()}.{HANDLER_CLASS}": _HANDLER_ROW,
+    f"{OAUTHBEARER.lower()}.{LOGIN_CLASS}": _LOGIN_ROW,
     **{f"{mechanism.lower()}.{_REAUTH}": None for mechanism in MECHANISMS},
     **{f"{OAUTHBEARER.lower()}.{key}": None for key in OWN_KEYS_OF_LISTENERS if key.startswith("sasl.oauthbearer.")},
 }

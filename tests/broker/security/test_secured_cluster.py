@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import ssl
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +16,9 @@ from seglog.core.errors import InvalidConfigError
 from tests.broker.broker_thread import RunningNode
 from tests.broker.python_clients import AdminClient, NewTopic, Producer
 from tests.broker.security.secured_node import PASSWORD, USER
+from tests.client.security.token_endpoint import TokenEndpoint
 from tests.kit.certificates import Authority
+from tests.kit.token_issuer import AUDIENCE, ISSUER, TokenIssuer
 from tests.kit.waiting import wait_until
 
 _MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -102,6 +107,113 @@ def test_brokers_replicate_and_write_markers_over_sessions_that_end(nodes: list[
         lambda: {one.principal for node in nodes for one in node.connections("BROKERS")} == {"User:broker"},
         "brokers that are logged in",
     )
+
+
+class _FreshTokens(TokenEndpoint):
+    """Tokens of some seconds, which name the client by its id."""
+
+    SECONDS: Final = 4
+
+    def __init__(self, issuer: TokenIssuer, tls: ssl.SSLContext) -> None:
+        self._issuer = issuer
+        super().__init__(None, tls=tls)
+
+    @property
+    def answer(self) -> Any:
+        token = self._issuer.token("brokers", lifetime=self.SECONDS)
+        return {"access_token": token, "expires_in": self.SECONDS}
+
+    @answer.setter
+    def answer(self, _: Any) -> None:
+        """The last one is never repeated."""
+
+
+def oauth_settings(path: Path, url: str) -> dict[str, str]:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    prefix = "listener.name.brokers.oauthbearer"
+    return {
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "listener.name.brokers.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.brokers.connections.max.reauth.ms": "0",
+        f"{prefix}.sasl.login.callback.handler.class": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+        ),
+        f"{prefix}.sasl.jaas.config": f'{module} required ssl.truststore.location="{path / "authority" / "ca.pem"}";',
+        f"{prefix}.sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.credentials.client.id": "brokers",
+        "sasl.oauthbearer.client.credentials.client.secret": "client-secret",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.jwks.endpoint.url": (path / "keys.json").as_uri(),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+    }
+
+
+def test_brokers_replicate_by_access_tokens_that_expire(tmp_path: Path) -> None:
+    """Each gets its token by its credentials, and the next one before that has expired."""
+    issuer, authority = TokenIssuer(), Authority(tmp_path / "authority")
+    (tmp_path / "keys.json").write_text(json.dumps(issuer.jwks()))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(authority.issue("endpoint", "IP:127.0.0.1").store)
+    with _FreshTokens(issuer, tls) as endpoint, ExitStack() as stack:
+        changes = oauth_settings(tmp_path, endpoint.url)
+        nodes = [
+            stack.enter_context(
+                RunningNode(tmp_path / str(node), {**settings_of(tmp_path, node, authority), **changes})
+            )
+            for node in (1, 2, 3)
+        ]
+        config = client_of(nodes, tmp_path)
+        admin = AdminClient(config)
+        admin.create_topics([NewTopic("t", 3, 3)])["t"].result(60)
+        producer = Producer({**config, "acks": "all"})
+        errors: list[Any] = []
+
+        def all_renewed() -> bool:
+            for partition in range(3):
+                producer.produce("t", b"tea", partition=partition, on_delivery=lambda error, _: errors.append(error))
+            producer.flush(60)
+            return all(_renewals(node) >= 2 for node in nodes)
+
+        wait_until(all_renewed, "sessions between brokers to be renewed")
+        assert set(errors) == {None}
+        principals = {
+            one.principal for node in nodes for one in node.node.quotas.connections if one.listener == "BROKERS"
+        }
+        assert principals == {"User:brokers"}
+        assert {one.form for one in endpoint.asked} == {"grant_type=client_credentials&scope=kafka"}
+        credentials = {b64decode(one.authorization.removeprefix("Basic ")) for one in endpoint.asked}
+        assert credentials == {b"brokers:client-secret"}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (
+            {"listener.name.brokers.oauthbearer.sasl.oauthbearer.token.endpoint.url": ""},
+            "OAUTHBEARER needs .*token.end",
+        ),
+        (
+            {"listener.name.brokers.oauthbearer.sasl.oauthbearer.token.endpoint.url": "http://idp/token"},
+            "secret of this broker would be sent in the clear",
+        ),
+        ({"listener.name.brokers.oauthbearer.sasl.oauthbearer.token.endpoint.url": "ldap://idp"}, "https://HOST"),
+        ({"sasl.oauthbearer.client.credentials.client.id": ""}, "needs sasl.oauthbearer.client.credentials.client.id"),
+        ({"sasl.oauthbearer.client.credentials.client.secret": ""}, r"needs .*\.client\.secret"),
+        (
+            {"listener.name.brokers.oauthbearer.sasl.login.callback.handler.class": "com.example.Tokens"},
+            "login.callback.handler.class='com.example.Tokens' is not allowed",
+        ),
+    ],
+)
+def test_a_broker_without_a_source_of_tokens_does_not_start(
+    tmp_path: Path, change: Mapping[str, str], complaint: str
+) -> None:
+    (tmp_path / "keys.json").write_text(json.dumps(TokenIssuer().jwks()))
+    settings = settings_of(tmp_path, 1, Authority(tmp_path / "authority")) | oauth_settings(tmp_path, "https://idp/t")
+    with pytest.raises(InvalidConfigError, match=complaint) as refused:
+        RunningNode(tmp_path / "1", {**settings, **change}).start()
+    assert "client-secret" not in str(refused.value)
 
 
 def _renewals(node: RunningNode) -> int:

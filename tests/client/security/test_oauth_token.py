@@ -74,6 +74,24 @@ def test_a_token_is_kept_for_most_of_its_lifetime() -> None:
         assert token(made, cache) == "three", "without a lifetime it is not kept"
 
 
+def test_a_token_serves_until_its_end_while_the_endpoint_is_away() -> None:
+    clock = ManualClock()
+    cache = TokenCache(clock)
+    with TokenEndpoint({"access_token": "one", "expires_in": 100}) as endpoint:
+        made = config(endpoint.url, client_id="me", client_secret="geheim")
+        assert token(made, cache) == "one"
+        endpoint.status = 503
+        clock.advance(99_999)
+        assert token(made, cache) == "one"
+        endpoint.status = 401
+        with pytest.raises(AuthenticationFailedError, match="HTTP 401"):  # it refuses, so no token is right
+            token(made, cache)
+        endpoint.status = 503
+        clock.advance(1)
+        with pytest.raises(BrokerUnavailableError, match="HTTP 503"):
+            token(made, cache)
+
+
 def test_tls_to_the_endpoint_is_that_of_the_login_module(authority: Authority, stranger: Authority) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.issue("endpoint", "IP:127.0.0.1").store)

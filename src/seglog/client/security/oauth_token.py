@@ -1,7 +1,8 @@
 """The token of OAUTHBEARER: from a token endpoint (RFC 6749 section 4.4, KIP-768), from a file, or as given.
 
 An endpoint is asked as Kafka's ``ClientCredentialsJwtRetriever`` asks it. Its token is kept for this process until 80%
-of its lifetime have passed, as Kafka keeps it. A file and references to secrets are read for each connection.
+of its lifetime have passed, as Kafka keeps it, and then until its end while the endpoint does not answer. A file and
+references to secrets are read for each connection.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from seglog.client.security.http_fetch import MOST_BYTES, Timeouts, fetch
@@ -44,13 +45,21 @@ class Endpoint:
     encode: bool
 
 
+class _Kept(NamedTuple):
+    """Times of the monotonic clock."""
+
+    token: str
+    renewed_at: float
+    ends_at: float
+
+
 class TokenCache:
     """Tokens of endpoints, for all threads of this process."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = SystemClock() if clock is None else clock
         self._lock = threading.Lock()
-        self._tokens: dict[Endpoint, tuple[str, float]] = {}
+        self._tokens: dict[Endpoint, _Kept] = {}
 
     def token(self, options: Mapping[str, str], config: SecurityConfig, secrets: Secrets) -> str:
         """``options`` are those of ``sasl.jaas.config``, resolved. Errors show neither token nor secret.
@@ -82,12 +91,17 @@ class TokenCache:
         )
         with self._lock:  # one thread asks, the others get its answer
             kept = self._tokens.get(endpoint)
-            if kept is not None and self._clock.monotonic() < kept[1]:
-                return kept[0]
             now = self._clock.monotonic()
-            token, lifetime = _ask(endpoint, config, tls_of(options), secrets)
-            self._tokens = {one: kept for one, kept in self._tokens.items() if kept[1] > now}
-            self._tokens[endpoint] = (token, now + lifetime * _KEPT)
+            if kept is not None and now < kept.renewed_at:
+                return kept.token
+            try:
+                token, lifetime = _ask(endpoint, config, tls_of(options), secrets)
+            except BrokerUnavailableError:
+                if kept is None or self._clock.monotonic() >= kept.ends_at:
+                    raise
+                return kept.token
+            self._tokens = {one: kept for one, kept in self._tokens.items() if kept.ends_at > now}
+            self._tokens[endpoint] = _Kept(token, now + lifetime * _KEPT, now + lifetime)
             return token
 
 

@@ -84,7 +84,7 @@ def _mechanism(config: SecurityConfig, secrets: Secrets, tokens: TokenCache) -> 
     """References are resolved here, for this connection."""
     options = jaas_options(config, secrets)
     if config.sasl_mechanism == OAUTHBEARER:
-        return oauth_bearer(tokens.token(options, config, secrets), _extensions(options))
+        return oauth_bearer(tokens.token(options, config, secrets), extensions_of(options))
     user, password = options["username"], options["password"]
     if not user or not password:
         raise InvalidConfigError(f"{_JAAS}: the name or the password is empty once its references are resolved")
@@ -121,7 +121,8 @@ def oauth_bearer(token: str, extensions: Mapping[str, str]) -> Mechanism:
         raise ValueError(f"the token is refused: {answer[:1000].decode(errors='replace')}")
 
 
-def _extensions(options: Mapping[str, str]) -> dict[str, str]:
+def extensions_of(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of SASL among the options of a login module. `InvalidConfigError`."""
     found = {name.removeprefix(EXTENSION): value for name, value in options.items() if name.startswith(EXTENSION)}
     for name, value in found.items():
         if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
