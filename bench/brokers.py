@@ -40,8 +40,10 @@ class Server(Reached, Protocol):
 class Seglog(BrokerProcess):
     """Stopped cleanly at the end of the ``with``."""
 
-    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
-        super().__init__(data_dir, properties, log_level="warning")
+    def __init__(
+        self, data_dir: Path, properties: Mapping[str, str] | None = None, *, options: Sequence[str] = ()
+    ) -> None:
+        super().__init__(data_dir, properties, options=options, log_level="warning")
 
     def leave(self) -> None:
         self.stop()

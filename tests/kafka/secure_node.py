@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.kafka.node import KafkaNode
+from tests.kafka.node import JVM_OPTIONS, KafkaNode
 from tests.kafka.zk_node import ZkKafkaNode
 from tests.kit.certificates import Authority
 from tests.kit.ports import free_port
@@ -42,14 +42,14 @@ _LOGIN_MODULES: Final = {
 class SecureKafkaNode(KafkaNode):
     """``authority`` signs its certificates, which are for ``127.0.0.1``, and those of clients."""
 
-    def __init__(self, data_dir: Path, authority: Authority) -> None:
+    def __init__(self, data_dir: Path, authority: Authority, *, jvm: Sequence[str] = JVM_OPTIONS) -> None:
         self._ports = {name: free_port() for name in LISTENERS}
         self._authority = authority
         self._stores = {
             "broker": authority.issue("broker", "IP:127.0.0.1").store,
             "expired": authority.issue("expired", "IP:127.0.0.1", days=-1).store,
         }
-        super().__init__(data_dir)
+        super().__init__(data_dir, jvm=jvm)
 
     def at(self, listener: str) -> str:
         """`host:port` of a listener."""

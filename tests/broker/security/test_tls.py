@@ -16,11 +16,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificates
 
+from seglog.core.broker_config import STANDARD_AUTHORIZER
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError
 from seglog.net.connection_quotas import MAX_HANDSHAKES_PER_IP
 from seglog.protocol.apis import ApiKey
 from tests.broker.broker_thread import RunningNode, Wire
 from tests.broker.security.secured_node import SecuredNode, TlsWire
+from tests.cli.run import run_here
 from tests.kit.certificates import Authority, Identity
 from tests.kit.waiting import wait_until
 
@@ -249,3 +252,33 @@ def test_unfinished_handshakes_do_not_keep_others_out(secured: SecuredNode) -> N
         with TlsWire(f"{host}:{port}", secured.client_context()) as wire:
             assert wire.ask(ApiKey.METADATA, topics=None).topics
     wait_until(lambda: not quotas.handshakes_of("127.0.0.1"), "all of them to end")
+
+
+def test_the_rights_of_a_revoked_certificate_end_on_open_connections(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The broker knows nothing of revocations: the command is that of docs/security.md."""
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    seglog = run_here(capfdbinary)
+    with SecuredNode(tmp_path, settings) as node:
+        plain = node.at("PLAINTEXT")
+        ann = node.authority.issue("ann", common_name="ann")
+        context = node.client_context()
+        context.load_cert_chain(ann.chain, ann.key)
+        with Wire(plain) as admin:
+            admin.create_topic("t")
+        allowed = seglog(
+            "acls", "add", "--consumer", "--topic", "*", "--group", "*", "--allow-principal", "User:ANN", "-b", plain
+        )
+        assert allowed.code == 0, allowed.err
+
+        def topic(wire: Wire) -> int:
+            (found,) = wire.ask(ApiKey.METADATA, topics=[{"name": "t"}], allow_auto_topic_creation=False).topics
+            return int(found.error_code)
+
+        with TlsWire(node.at("MTLS"), context) as wire:
+            assert topic(wire) == 0
+            everything = ("--topic", "*", "--group", "*", "--cluster", "--operation", "All")
+            denied = seglog("acls", "add", *everything, "--deny-principal", "User:ANN", "-b", plain)
+            assert denied.code == 0, denied.err
+            assert topic(wire) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
