@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -87,6 +88,14 @@ def _moved_start(opened: LogDir, _data: Path) -> None:
     opened.delete_records("flights", 0, 2)
 
 
+def _damaged_replica(opened: LogDir, data: Path) -> None:
+    _fill(opened.log("flights"), *[_OLD_MS] * 5)
+    opened.close()
+    shutil.copytree(data, data.with_name("replica"))
+    path = data / "flights-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
 def _foreign(opened: LogDir, data: Path) -> None:
     _fill(opened.log("flights"), _OLD_MS)
     (data / "lost+found").mkdir()
@@ -113,6 +122,10 @@ _SYMPTOMS: Final[dict[str, tuple[Callable[[LogDir, Path], None], tuple[str, ...]
     "OFFSET_OUT_OF_RANGE, or a seek lands at another offset": (
         _moved_start,
         ("offset 1 is below the log start offset 2: DeleteRecords has removed it",),
+    ),
+    "CorruptRecordException, CRC mismatch: one replica is damaged": (
+        _damaged_replica,
+        ("set the bytes of offset", ": as in ", "the originals are in ", "no damage"),
     ),
     "Kafka does not start": (_foreign, ("lost+found is neither a partition's directory",)),
 }

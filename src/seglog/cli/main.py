@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "du": Command("offline.du", "Show where space goes, by topic, age, codec, producer and key."),
     "verify": Command("offline.verify", "Check every byte of log directories, partitions and files."),
     "repair": Command("offline.repair", "Repair a damaged partition or log directory."),
+    "fsck": Command("offline.fsck", "Verify and compare replicas; repair them from each other."),
     "undelete": Command("offline.undelete", "Bring deleted topics and strays back before they are gone."),
     "sql": Command("sql", "Query topics, directories and tables in SQL (needs seglog[sql])."),
     "serve": Command("serve", "Serve Kafka's protocol from a log directory."),
@@ -139,6 +140,7 @@ PERF_COMMANDS: Final[Mapping[str, Command]] = {
 
 SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "verify": Command("spark.verify", "Check every byte of log directories, on all cores of a cluster."),
+    "fsck": Command("spark.fsck", "Verify and compare replicas on the hosts that have them."),
     "dump": Command("spark.dump", "Show records, batches or group offsets as a table, JSON or Parquet."),
     "ingest": Command("spark.ingest", "Append files to a topic, exactly once: CSV, JSON lines, Parquet, text."),
     "compact": Command("spark.compact", "Keep the last record of each key, one partition on all cores."),

@@ -74,7 +74,7 @@ def repair(
         done: list[RepairedPartition] = []
         verified: VerifyReport | None = None
         if not json:
-            _show(out, plan)
+            show_plan(out, plan)
         if plan.all_steps and not dry_run:
             if not yes and not _can_ask():
                 return fail("nothing was changed: stdin is not a terminal; --yes repairs without asking")
@@ -91,7 +91,7 @@ def repair(
     return DAMAGE if is_damaged else FINE
 
 
-def _show(out: Out, plan: RepairPlan) -> None:
+def show_plan(out: Out, plan: RepairPlan) -> None:
     for step in plan.all_steps:
         out.line(str(step))
     for reason in plan.all_refusals:
@@ -121,8 +121,14 @@ def _show_result(out: Out, done: Sequence[RepairedPartition], verified: VerifyRe
 
 def _document(plan: RepairPlan, done: Sequence[RepairedPartition], verified: VerifyReport | None) -> dict[str, object]:
     return {
-        "steps": [{"file": step.file, "what": step.what, "loses": step.loses or None} for step in plan.all_steps],
-        "refused": plan.all_refusals,
+        **plan_document(plan),
         "backups": [one.backup for one in done if one.backup is not None],
         "verified": as_document(verified) if verified is not None else None,
+    }
+
+
+def plan_document(plan: RepairPlan) -> dict[str, object]:
+    return {
+        "steps": [{"file": step.file, "what": step.what, "loses": step.loses or None} for step in plan.all_steps],
+        "refused": plan.all_refusals,
     }

@@ -153,7 +153,7 @@ def pairs(
     ours, theirs = _partitions(fs, left), _partitions(fs, right)
     if isinstance(ours, PartitionDir) and isinstance(theirs, PartitionDir):
         tops = TopFiles(fs, os.path.dirname(ours.path)), TopFiles(fs, os.path.dirname(theirs.path))
-        yield _pair(ours.topic_partition, _read_copy(fs, ours, tops[0]), _read_copy(fs, theirs, tops[1]), until)
+        yield _pair(ours.topic_partition, read_copy(fs, ours, tops[0]), read_copy(fs, theirs, tops[1]), until)
         return
     if isinstance(ours, PartitionDir) or isinstance(theirs, PartitionDir):
         raise InvalidLogDirError(f"{left} and {right}: one is a partition's directory and the other a log directory")
@@ -164,8 +164,8 @@ def pairs(
     tops = TopFiles(fs, os.path.abspath(left)), TopFiles(fs, os.path.abspath(right))
     for name in sorted(names):
         if not topics or name.topic in topics:
-            mine = _read_copy(fs, ours[name], tops[0]) if name in ours else None
-            its = _read_copy(fs, theirs[name], tops[1]) if name in theirs else None
+            mine = read_copy(fs, ours[name], tops[0]) if name in ours else None
+            its = read_copy(fs, theirs[name], tops[1]) if name in theirs else None
             yield _pair(name, mine, its, until)
 
 
@@ -182,7 +182,8 @@ def _partitions(fs: Fs, path: str) -> Mapping[TopicPartition, PartitionDir] | Pa
     return {one.topic_partition: one for one in found}
 
 
-def _read_copy(fs: Fs, partition: PartitionDir, top: TopFiles) -> PartitionCopy:
+def read_copy(fs: Fs, partition: PartitionDir, top: TopFiles) -> PartitionCopy:
+    """The state of a partition by its files. FileNotFoundError if a broker deletes a segment meanwhile."""
     segments = [
         SegmentBytes(one.base_offset, one.log, fs.stat(one.log).size) for one in list_segments(fs, partition.path)
     ]

@@ -22,7 +22,7 @@ from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.offline.batch_reading import read_chunks
-from seglog.storage.offline.repair.replica_batches import ReplicaBatches
+from seglog.storage.offline.repair.replica_batches import BatchDonor, BatchRequest
 from seglog.storage.offline.verify.stretch_walk import Hole, StretchWalk
 from seglog.storage.offline.verify.summary import LEGACY, Facts
 
@@ -100,10 +100,12 @@ class PatchedFile:
         return self._file.path
 
     def size(self) -> int:
-        return self._file.size()
+        """A patch may go beyond the end of the file."""
+        return max(self._file.size(), *(patch.position + len(patch.data) for patch in self._patches), 0)
 
     def pread(self, length: int, position: int) -> bytes:
-        data = self._file.pread(length, position)
+        length = max(min(length, self.size() - position), 0)
+        data = self._file.pread(length, position).ljust(length, b"\0")
         first = bisect_left(self._patches, (position - self._longest,))
         last = bisect_left(self._patches, (position + len(data),))
         if first == last:
@@ -138,13 +140,15 @@ def plan_log(
     facts: Facts,
     epochs: LeaderEpochs | None,
     end_offset: int | None,
-    replica: ReplicaBatches | None = None,
+    replica: BatchDonor | None = None,
     *,
     is_last: bool = True,
+    until: int | None = None,
 ) -> LogRepair:
     """Plan the repair of a log; ``epochs`` and ``end_offset`` are None if not known or not trusted.
 
     ``replica`` may have the batches that are damaged here; its log may be longer than the last segment (``is_last``).
+    ``until``: the log had all offsets before this one, and ``replica`` may have those that are missing at its end.
     """
     tail_end: int | None = None
     walk = StretchWalk(file, facts)
@@ -158,13 +162,14 @@ def plan_log(
             holes.append(hole)
     if replica is not None:
         restored, tail_end = _restore_batches(
-            PatchedFile(file, patches), facts, epochs, holes, replica, is_last=is_last
+            PatchedFile(file, patches), facts, epochs, holes, replica, is_last=is_last, until=until
         )
         patches += restored
         starts = {patch.position for patch in restored}
         holes = [hole for hole in holes if hole.start not in starts]
     fixer = _HeaderRepair(facts, epochs, end_offset, {bad.start: bad.reason for bad in walk.undecodable})
-    fixer.run(_batches(PatchedFile(file, patches), facts, holes), holes, file.size())
+    patched = PatchedFile(file, patches)
+    fixer.run(_batches(patched, facts, holes), holes, patched.size())
     by_position = {patch.position: patch for patch in (*patches, *fixer.patches)}
     return LogRepair(tuple(by_position[position] for position in sorted(by_position)), tuple(fixer.gone), tail_end)
 
@@ -174,19 +179,27 @@ def _restore_batches(
     facts: Facts,
     epochs: LeaderEpochs | None,
     holes: Sequence[Hole],
-    replica: ReplicaBatches,
+    replica: BatchDonor,
     *,
     is_last: bool,
+    until: int | None,
 ) -> tuple[list[Patch], int | None]:
     """Patches for the holes whose bytes a replica has, and the log's end if they reach it."""
     sound = list(_batches(file, facts, holes))
     patches, tail_end = [], None
-    for hole in holes:
+    size = file.size()
+    known = () if epochs is None else tuple(epochs.entries)
+    is_cut = until is not None and not (holes and holes[-1].end == size)
+    for hole in (*holes, Hole(size, size, "the file ends there")) if is_cut else holes:
         at = bisect_left(sound, hole.start, key=lambda batch: batch.position)
         low = sound[at - 1].last + 1 if at else facts.base_offset
         is_tail = at == len(sound)
         high = facts.limit_offset if is_tail else sound[at].base
-        found = replica.find(low, high - 1, hole.end - hole.start, epochs, is_tail=is_tail and is_last)
+        end = until if until is not None and is_tail and until > low else None
+        if hole.start == size and end is None:
+            continue
+        request = BatchRequest(low, high - 1, hole.end - hole.start, known, is_tail and is_last, end)
+        found = replica.find(request)
         if found is not None:
             offsets = f"offset {found.first}" if found.first == found.last else f"offsets {found.first} to {found.last}"
             what = f"bytes of {offsets} at position {hole.start}: as in {found.file} ({hole.reason})"

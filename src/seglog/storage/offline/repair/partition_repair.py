@@ -33,7 +33,7 @@ from seglog.storage.offline.findings import Finding, Severity
 from seglog.storage.offline.repair.derived_files import build_epochs, build_indexes, build_producer_files
 from seglog.storage.offline.repair.file_replacement import FileReplacement, read_pieces
 from seglog.storage.offline.repair.log_repair import LogRepair, PatchedFile, Removal, plan_log
-from seglog.storage.offline.repair.replica_batches import ReplicaBatches
+from seglog.storage.offline.repair.replica_batches import BatchDonor
 from seglog.storage.offline.verify.index_entries import NO_ENTRIES
 from seglog.storage.offline.verify.manifests import chain_of, tail_of
 from seglog.storage.offline.verify.partition_checks import (
@@ -119,7 +119,7 @@ def plan_partition(
     wrong_id: bool,
     salvage: bool,
     keep_log_start: bool = False,
-    replica: ReplicaBatches | None = None,
+    replica: BatchDonor | None = None,
 ) -> PartitionRepair:
     """Plan the repair of one partition.
 
@@ -140,7 +140,7 @@ class _Planner:
         path: str,
         context: PartitionContext,
         topic_id: UUID | None,
-        replica: ReplicaBatches | None,
+        replica: BatchDonor | None,
         *,
         salvage: bool,
         keep_log_start: bool,
@@ -298,11 +298,14 @@ class _Planner:
         is_last = at + 1 == len(files.segments)
         end = self._known_end() if is_last else None
         epochs = files.epochs if trusts_epochs else None
+        until = self._had_all_until() if is_last else None
+        if not is_last and files.context.was_cleaned is False:
+            until = segment.limit_offset
         with closing(self._fs.open(segment.paths.log, write=False)) as file:
-            repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last)
+            repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last, until=until)
             if end is not None and end < self._end and repair.gone:  # it ends behind that: a snapshot is missing
                 end = None
-                repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last)
+                repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last, until=until)
         if not repair.is_needed:
             return
         self._logs[at] = repair
@@ -339,6 +342,13 @@ class _Planner:
         if self._files.context.clean and self._files.context.recovery_point is not None:
             return self._files.context.recovery_point
         return self._files.snapshots[-1].offset if self._files.snapshots else None
+
+    def _had_all_until(self) -> int | None:
+        """The log had all offsets before this one: they were committed, on the disk, or below a snapshot. A repair that
+        was stopped has lowered the checkpoints, and not removed the snapshot."""
+        context = self._files.context
+        known = (context.recovery_point, context.high_watermark, *(one.offset for one in self._files.snapshots))
+        return max((offset for offset in known if offset is not None), default=None)
 
     def _end_of_log(self) -> None:
         """Plan for a log that lost its tail; the rest of it may be sound."""
@@ -502,7 +512,7 @@ def _repair_log(fs: Fs, work: FileReplacement, paths: SegmentPaths, log: LogRepa
 def _kept_bytes(file: File, log: LogRepair) -> Iterator[bytes]:
     patched = PatchedFile(file, log.patches)
     starts = [0, *(gone.end for gone in log.gone)]
-    ends = [*(gone.start for gone in log.gone), file.size()]
+    ends = [*(gone.start for gone in log.gone), patched.size()]
     return read_pieces(patched, zip(starts, ends, strict=True))
 
 

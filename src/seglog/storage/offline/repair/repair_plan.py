@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -33,7 +34,7 @@ from seglog.storage.offline.repair.partition_repair import (
     plan_partition,
     repair_partition,
 )
-from seglog.storage.offline.repair.replica_batches import find_replica
+from seglog.storage.offline.repair.replica_batches import BatchDonor, find_replica
 from seglog.storage.offline.verify.directory_state import (
     OFFSET_FILES,
     DirectoryState,
@@ -42,6 +43,9 @@ from seglog.storage.offline.verify.directory_state import (
     topic_ids,
 )
 from seglog.storage.offline.verify.partition_files import PartitionContext
+
+DonorOf = Callable[[str], BatchDonor | None]
+"""The replicas that may have the damaged batches of the partition at a directory."""
 
 _LINE: Final = re.compile(r"(\S+) (\d{1,10}) (\d{1,18})")
 
@@ -88,28 +92,32 @@ def plan_repair(
     salvage: bool = False,
     keep_log_start: bool = False,
     replica: str | None = None,
+    donor_of: DonorOf | None = None,
 ) -> RepairPlan:
     """Plan the repair of ``path``, a log directory or a partition. Changes nothing.
 
     ``salvage``: remove batches that cannot be read, and lose their offsets. A log that ends below its checkpointed
     start begins at its first segment again, or with ``keep_log_start`` at that start, without records. ``replica`` is
-    another replica's partition or log directory, from which damaged batches are restored. Raises
-    `InvalidLogDirError` if ``path`` is neither, or ``replica`` is none of its topic.
+    another replica's partition or log directory, from which damaged batches are restored; or ``donor_of`` returns the
+    donor for a partition's directory. Raises `InvalidLogDirError` if ``path`` is neither, or ``replica`` is none of its
+    topic.
     """
     fs = fs or OsFs()
+    if replica is not None:
+        donor_of = partial(find_replica, fs, replica)
     path = os.path.abspath(path)
     if not fs.stat(path).is_dir:
         raise InvalidLogDirError(f"{path} is a file: a partition or a log directory is repaired as a whole")
     if is_partition(fs, path):
         parent, name = os.path.split(path)
         state = read_directory(fs, parent) if is_log_dir(fs, parent) else None
-        return RepairPlan(path, state, [_plan_one(fs, path, state, name, salvage, keep_log_start, replica)], [], [])
+        return RepairPlan(path, state, [_plan_one(fs, path, state, name, salvage, keep_log_start, donor_of)], [], [])
     check_holds_no_log_dirs(fs, path)
     state = read_directory(fs, path)
     if not state.partitions and not is_log_dir(fs, path):
         raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's")
     partitions = [
-        _plan_one(fs, os.path.join(path, name), state, name, salvage, keep_log_start, replica)
+        _plan_one(fs, os.path.join(path, name), state, name, salvage, keep_log_start, donor_of)
         for name in state.partitions
     ]
     steps, refusals = [], []
@@ -138,7 +146,7 @@ def _plan_one(
     name: str,
     salvage: bool,
     keep_log_start: bool,
-    replica: str | None,
+    donor_of: DonorOf | None,
 ) -> PartitionRepair:
     context = state.context(fs, name) if state is not None else PartitionContext()
     topic_id = _known_topic_id(fs, state, name)
@@ -154,7 +162,7 @@ def _plan_one(
         wrong_id=wrong_id,
         salvage=salvage,
         keep_log_start=keep_log_start,
-        replica=find_replica(fs, replica, path) if replica is not None else None,
+        replica=donor_of(path) if donor_of is not None else None,
     )
 
 

@@ -1,8 +1,8 @@
 """The batches of another replica, from which damaged ones are restored byte for byte.
 
 Replicas of a partition have the same batches at the same offsets, unless each has compacted its own. A batch is taken
-only if it and its neighbours fill the damaged bytes exactly, its CRC is right, and its leader epoch is that of our
-checkpoint.
+only if its CRC is right, its leader epoch is that of our checkpoint, and it and its neighbours fill the damaged bytes
+exactly, or at the end of a file all offsets up to one that the log is known to have had.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from seglog.core.errors import CorruptError, InvalidLogDirError
 from seglog.core.fs import Fs
@@ -31,6 +31,27 @@ class ReplicaBytes(NamedTuple):
     file: str
 
 
+class BatchRequest(NamedTuple):
+    """Batches that are damaged: all with offsets from ``low`` to ``high``, in ``size`` bytes.
+
+    ``is_tail``: the first of them that have that size, as the replica's log may be longer. ``until``: or all up to
+    before this offset, without a gap and in at least ``size`` bytes. ``epochs`` are those of our checkpoint.
+    """
+
+    low: int
+    high: int
+    size: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    is_tail: bool = False
+    until: int | None = None
+
+
+class BatchDonor(Protocol):
+    """Another replica, or several."""
+
+    def find(self, request: BatchRequest) -> ReplicaBytes | None: ...
+
+
 class ReplicaBatches:
     """The partition of a replica, at its directory ``path``. It is only read, and may be in use."""
 
@@ -38,28 +59,46 @@ class ReplicaBatches:
         self._fs = fs
         self.path = path
 
-    def find(
-        self, low: int, high: int, size: int, epochs: LeaderEpochs | None, *, is_tail: bool = False
-    ) -> ReplicaBytes | None:
-        """All batches with offsets from ``low`` to ``high``, if they are sound and have ``size`` bytes; else None.
+    def find(self, request: BatchRequest) -> ReplicaBytes | None:
+        """The batches of the request, if all of them are sound; otherwise None."""
+        try:
+            return self._up_to(request) or self._of_size(request)
+        except CorruptError:
+            return None
 
-        ``is_tail``: the first of them that have that size, as the replica's log may be longer.
-        """
+    def _up_to(self, request: BatchRequest) -> ReplicaBytes | None:
+        if request.until is None:
+            return None
+        epochs = LeaderEpochs(request.epochs)
+        parts: list[bytes] = []
+        reached, file = request.low, ""
+        for data, base, following, epoch, name in self._batches(request.low):
+            if reached >= request.until:
+                break
+            if base != reached or following > request.until or not _is_of(epochs, base, epoch):
+                return None
+            parts.append(data)
+            reached, file = following, file or name
+        data = b"".join(parts)
+        if not data or reached != request.until or len(data) < request.size:
+            return None
+        return ReplicaBytes(data, request.low, reached - 1, file)
+
+    def _of_size(self, request: BatchRequest) -> ReplicaBytes | None:
+        epochs = LeaderEpochs(request.epochs)
         parts: list[bytes] = []
         first = last = -1
         file = ""
-        left = size
-        try:
-            for data, base, following, epoch, name in self._batches(low):
-                if base > high or (is_tail and not left):
-                    break
-                if base < low or following - 1 > high or len(data) > left or not _is_of(epochs, base, epoch):
-                    return None
-                parts.append(data)
-                left -= len(data)
-                first, last, file = base if first < 0 else first, following - 1, file or name
-        except CorruptError:
-            return None
+        left = request.size
+        for data, base, following, epoch, name in self._batches(request.low):
+            if base > request.high or (request.is_tail and not left):
+                break
+            fits = base >= request.low and following - 1 <= request.high and len(data) <= left
+            if not fits or not _is_of(epochs, base, epoch):
+                return None
+            parts.append(data)
+            left -= len(data)
+            first, last, file = base if first < 0 else first, following - 1, file or name
         return ReplicaBytes(b"".join(parts), first, last, file) if parts and not left else None
 
     def _batches(self, low: int) -> Iterator[tuple[bytes, int, int, int, str]]:
@@ -79,9 +118,9 @@ class ReplicaBatches:
                     yield batch, header.base_offset, header.next_offset, epoch, segment.log
 
 
-def _is_of(epochs: LeaderEpochs | None, offset: int, epoch: int) -> bool:
+def _is_of(epochs: LeaderEpochs, offset: int, epoch: int) -> bool:
     """Whether our checkpoint has this epoch at the offset, or begins after it."""
-    if epochs is None or not epochs.entries or epoch == NO_EPOCH or offset < epochs.entries[0].start_offset:
+    if not epochs.entries or epoch == NO_EPOCH or offset < epochs.entries[0].start_offset:
         return True
     return epochs.epoch_for_offset(offset) == epoch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -43,6 +44,7 @@ from seglog.storage.formats.paths import (
     SOCKET,
     STORE,
     TOPICS,
+    SegmentPaths,
     is_set_aside,
     list_segments,
 )
@@ -108,9 +110,11 @@ class DirectoryState(NamedTuple):
             return PartitionContext(recent=self.recent)
         entry = self.topics.get(partition.topic)
         recent = self.recent or entry is not None
+        first: SegmentPaths | None = None
         if partition.topic == METADATA_TOPIC or is_set_aside(name):
             return PartitionContext(recent=recent)
-        first = next(iter(list_segments(fs, os.path.join(self.path, name))), None)
+        with suppress(FileNotFoundError):  # a topic that was deleted meanwhile
+            first = next(iter(list_segments(fs, os.path.join(self.path, name))), first)
         start = self.offsets[LOG_START_OFFSETS].get(partition, first.base_offset if first is not None else 0)
         return PartitionContext(
             self.clean,

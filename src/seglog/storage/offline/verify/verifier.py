@@ -18,6 +18,8 @@ from seglog.core.types import MAX_INT64
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.storage.formats.paths import (
     LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
     check_holds_no_log_dirs,
     is_log_dir,
     is_partition,
@@ -27,6 +29,7 @@ from seglog.storage.formats.paths import (
 from seglog.storage.offline.findings import Finding, Severity, damage, has_damage, note
 from seglog.storage.offline.verify.directory_state import (
     BOOTSTRAP,
+    DirectoryState,
     check_cleaner_offsets,
     check_topic_ids,
     read_directory,
@@ -47,6 +50,7 @@ from seglog.storage.offline.verify.partition_files import (
     PartitionFiles,
     read_facts,
     read_partition,
+    read_topic_id,
     stretches,
 )
 from seglog.storage.offline.verify.single_files import check_small_file
@@ -56,7 +60,9 @@ from seglog.storage.offline.verify.summary import Facts, Summary, check_range, c
 _WORTH_LOADING: Final = 32 << 20
 """Bytes of logs that take as long to check as the compiled loops take to load, or processes to start."""
 _ATTEMPTS: Final = 3
-"""How often a partition in use is checked again before its findings count."""
+"""How often a partition in use is checked again, while none of its sealed files changes, before its findings count."""
+_MOST_ATTEMPTS: Final = 30
+"""How often a partition is checked again if its files change each time."""
 
 
 class VerifyReport(NamedTuple):
@@ -171,6 +177,8 @@ class _PartitionOutcome:
         self.topic_id: UUID | None = None
         self.is_open = False
         self.is_complete = True
+        self.is_unchecked = False
+        """A file disappeared before the first one was checked."""
         self.end = 0
         self.findings: list[Finding] = []
         self.summaries: list[Summary] = []
@@ -193,12 +201,37 @@ class _PartitionOutcome:
         self.end = end
         self.summaries.clear()
 
-    def keep_found_again(self, places: Set[tuple[object, ...]]) -> bool:
-        """Keep notes, and damage at these places. Return whether that is all."""
-        kept = [one for one in self.findings if one.severity is Severity.NOTE or one[:3] in places]
-        is_all = len(kept) == len(self.findings)
-        self.findings = kept
-        return is_all
+    def skip_unchecked(self, reason: str) -> None:
+        """A file disappeared while the partition was read: that says nothing about it."""
+        self.is_open = self.is_unchecked = True
+        self.findings = [note(self.path, reason)]
+
+    def keep_found_again(self, places: Set[tuple[object, ...]]) -> None:
+        """Keep notes, and damage at these places."""
+        self.findings = [one for one in self.findings if one.severity is Severity.NOTE or one[:3] in places]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no further check changes the findings."""
+        return not self.is_unchecked and not (self.is_open and has_damage(self.findings))
+
+
+def _read_topic_ids(fs: Fs, path: str) -> tuple[DirectoryState, dict[str, UUID | None]]:
+    state = read_directory(fs, path)
+    metadata = {name: os.path.join(path, name, PARTITION_METADATA) for name in state.partitions}
+    return state, {name: read_topic_id(fs, file, []) for name, file in metadata.items()}
+
+
+def _sealed_state(fs: Fs, path: str) -> tuple[object, ...] | None:
+    """Names of a partition's files, and size and time of each log but the last; None if the partition is gone."""
+    try:
+        state: list[object] = [name for name in fs.listdir(path) if not name.endswith(SNAPSHOT)]
+        for segment in list_segments(fs, path)[:-1]:
+            with suppress(FileNotFoundError):
+                state.append(fs.stat(segment.log))
+    except FileNotFoundError:
+        return None
+    return tuple(state)
 
 
 class _PendingLog(NamedTuple):
@@ -261,7 +294,8 @@ class Verifier:
     def _log_dir(self, path: str) -> None:
         fs = self._fs
         state = read_directory(fs, path)
-        self._findings += state.findings
+        again = read_directory(fs, path).findings if has_damage(state.findings) else state.findings
+        self._findings += [one for one in state.findings if one in again]
         bootstrap = os.path.join(path, BOOTSTRAP)
         if fs.exists(bootstrap):
             self._batch_file(bootstrap)
@@ -274,7 +308,10 @@ class Verifier:
             for name in state.partitions
         }
         self._conclude(outcomes.values())
-        self._findings += check_topic_ids(state, {name: one.topic_id for name, one in outcomes.items()})
+        wrong_ids = list(check_topic_ids(state, {name: one.topic_id for name, one in outcomes.items()}))
+        if wrong_ids:  # or a topic was deleted and created again meanwhile
+            wrong_ids = list(check_topic_ids(*_read_topic_ids(fs, path)))
+        self._findings += wrong_ids
         self._findings += check_cleaner_offsets(state, {name: one.end for name, one in outcomes.items()})
 
     def _lone_partition(self, path: str) -> None:
@@ -298,8 +335,7 @@ class Verifier:
         try:
             files = read_partition(self._fs, path, context, limit=self._options.limit)
         except FileNotFoundError as error:
-            outcome.file_disappeared()
-            outcome.findings.append(damage(path, f"a file disappeared while it was checked: {error}"))
+            outcome.skip_unchecked(f"a file disappeared whenever it was checked: {error}")
             return outcome
         outcome.begin(files, context)
         for file in files.batch_files:
@@ -339,18 +375,31 @@ class Verifier:
     def _conclude(self, outcomes: Iterable[_PartitionOutcome]) -> None:
         self._settle_all()
         for outcome in outcomes:
-            if outcome.is_open and has_damage(outcome.findings):
+            if not outcome.is_settled:
                 self._check_again(outcome)
             self._findings += outcome.findings
 
     def _check_again(self, outcome: _PartitionOutcome) -> None:
-        """Keep the damage that is found again: a broker may have changed files between two reads."""
-        for _ in range(_ATTEMPTS):
+        """Keep the damage that is found again: a broker may have changed files between two reads.
+
+        A check counts if no sealed file changed meanwhile. Where files change all the time, damage that every check
+        has found counts.
+        """
+        quiet = 0
+        for _ in range(_MOST_ATTEMPTS):
+            before = _sealed_state(self._fs, outcome.path)
             verifier = Verifier(self._fs, self._options._replace(since_manifest=False))
             again = verifier._partition(outcome.path, outcome.read_context(), outcome.read_context)
             verifier._settle_all()
-            places = {finding[:3] for finding in again.findings if finding.severity is Severity.DAMAGE}
-            if outcome.keep_found_again(places) or not has_damage(outcome.findings):
+            if before is None:
+                outcome.findings = [note(outcome.path, "it was deleted before it was checked")]
+                return
+            if outcome.is_unchecked:
+                outcome.findings, outcome.is_unchecked = again.findings, again.is_unchecked
+            elif not again.is_unchecked:
+                outcome.keep_found_again({one[:3] for one in again.findings if one.severity is Severity.DAMAGE})
+            quiet += before == _sealed_state(self._fs, outcome.path)
+            if outcome.is_settled or quiet >= _ATTEMPTS:
                 return
 
     # Files

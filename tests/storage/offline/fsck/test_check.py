@@ -1,0 +1,351 @@
+"""Replicas are compared below the high watermark, and damage comes back from the replica that does not have it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.core.fs import File, Fs, OsFs
+from seglog.core.types import TopicPartition
+from seglog.records.batch import patch_offset_and_epoch, read_header
+from seglog.records.record import NewRecord, encode_batch
+from seglog.storage.formats.checkpoints import write_offsets
+from seglog.storage.formats.paths import CLEANER_OFFSETS
+from seglog.storage.offline.findings import Severity
+from seglog.storage.offline.fsck.check import (
+    Difference,
+    FsckReport,
+    Place,
+    PlaceCall,
+    PlaceRunner,
+    carry_out_repairs,
+    check,
+    plan_repairs,
+    run_here,
+)
+from tests import golden
+from tests.cases import case, is_long
+from tests.kafka.jars import CURRENT
+from tests.kit.crash_fs import CrashFs, SimulatedCrash
+from tests.kit.manual_clock import ManualClock
+from tests.kit.memory_fs import MemoryFs
+from tests.storage.offline.verify.verified import KINDS, batches, flip, make_dir
+from tests.storage.offline.written_segments import numbered, write_segment
+
+Edit = Callable[[random.Random, bytes], bytes]
+
+
+def _places(*paths: Path) -> list[Place]:
+    return [Place(str(path)) for path in paths]
+
+
+def _run_on(fs: Fs) -> PlaceRunner:
+    def run(calls: Sequence[PlaceCall]) -> list[Any]:
+        return [call.function(fs, *call.arguments) for call in calls]
+
+    return run
+
+
+def _copies(path: Path, kind: str, count: int, *, size: int = 50_000) -> list[Path]:
+    first = path / "1"
+    make_dir(first, kind, size=size)
+    others = [path / str(number) for number in range(2, count + 1)]
+    for other in others:
+        shutil.copytree(first, other)
+    return [first, *others]
+
+
+def _logs(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.glob("*/*.log")}
+
+
+def _mend(places: Sequence[Place], run: PlaceRunner = run_here) -> FsckReport:
+    planned = plan_repairs(check(places, run, workers=1), run)
+    assert [reason for one in planned for reason in one.plan.all_refusals] == []
+    carry_out_repairs(planned, run)
+    return check(places, run, workers=1)
+
+
+def _flip_a_record(rng: random.Random, data: bytes) -> bytes:
+    entry = rng.choice(batches(data))
+    return flip(data, rng.randrange(entry.position + 21, entry.position + entry.size), rng.randrange(8))
+
+
+def _garble_a_batch(rng: random.Random, data: bytes) -> bytes:
+    entry = rng.choice(batches(data))
+    return data[: entry.position] + rng.randbytes(entry.size) + data[entry.position + entry.size :]
+
+
+def _zero_a_page(rng: random.Random, data: bytes) -> bytes:
+    at = rng.randrange(len(data))
+    return data[:at] + bytes(len(data[at : at + 512])) + data[at + 512 :]
+
+
+def _change_a_size(rng: random.Random, data: bytes) -> bytes:
+    return flip(data, rng.choice(batches(data)).position + 8 + rng.randrange(4), rng.randrange(8))
+
+
+def _cut_in_a_batch(rng: random.Random, data: bytes) -> bytes:
+    return data[: -rng.randrange(1, batches(data)[-1].size)]
+
+
+def _cut_batches(rng: random.Random, data: bytes) -> bytes:
+    return data[: rng.choice(batches(data)[1:]).position] if len(batches(data)) > 1 else data[:-1]
+
+
+EDITS: tuple[Edit, ...] = (
+    _flip_a_record,
+    _garble_a_batch,
+    _zero_a_page,
+    _change_a_size,
+    _cut_in_a_batch,
+    _cut_batches,
+)
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_comes_back_from_the_replica_that_has_the_batches(tmp_path: Path, kind: str, edit: Edit) -> None:
+    rng = random.Random(f"{kind}{edit.__name__}")
+    replicas = _copies(tmp_path, kind, 3)
+    whole = _logs(replicas[0])
+    for _ in range(10 if is_long() else 1):
+        names = sorted(whole)
+        rng.shuffle(names)
+        for replica, name in zip(replicas, names, strict=False):  # each at another place
+            (replica / name).write_bytes(edit(rng, whole[name]))
+        report = check(_places(*replicas), workers=1)
+        assert report.is_damaged
+        after = _mend(_places(*replicas))
+        assert not after.is_damaged
+        for replica in replicas:
+            assert _logs(replica) == whole
+        case()
+
+
+def test_directories_of_kafka_have_no_differences_and_get_their_batches_back(tmp_path: Path) -> None:
+    first = golden.log_dir(golden.unpack(tmp_path / "1", CURRENT))
+    second = golden.log_dir(golden.unpack(tmp_path / "2", CURRENT))
+    whole = _logs(first)
+    report = check(_places(first, second), workers=1)
+    assert not report.is_damaged
+    assert len([one for one in report.partitions if one.compared is not None]) > 10
+    rng = random.Random(6)
+    damaged = [name for name, data in whole.items() if len(batches(data)) > 2][:4]
+    for name in damaged:
+        (first / name).write_bytes(_flip_a_record(rng, whole[name]))
+    assert not _mend(_places(first, second)).is_damaged
+    assert _logs(first) == whole
+
+
+def test_what_no_replica_has_is_refused_and_stays(tmp_path: Path) -> None:
+    first, second = _copies(tmp_path, "plain", 2)
+    name, data = next(iter(_logs(first).items()))
+    at = batches(data)[1].position + 80
+    for replica in (first, second):
+        (replica / name).write_bytes(flip(data, at, 1))
+    planned = plan_repairs(check(_places(first, second), workers=1))
+    assert len([reason for one in planned for reason in one.plan.all_refusals]) == 2
+    assert carry_out_repairs(planned) == []
+    assert _logs(second)[name] == flip(data, at, 1)
+
+
+# Sound replicas that differ
+
+
+def _sound(path: Path, made: Sequence[bytes | bytearray], epochs: str = "0\n1\n0 0\n") -> Path:
+    write_segment(path / "web-0", 0, made)
+    (path / "web-0" / "leader-epoch-checkpoint").write_text(epochs)
+    end = read_header(made[-1]).next_offset
+    write_offsets(OsFs(), str(path / "replication-offset-checkpoint"), {TopicPartition("web", 0): end})
+    return path
+
+
+def _of_epoch(epoch: int, made: Sequence[bytes | bytearray]) -> list[bytearray]:
+    changed = [bytearray(one) for one in made]
+    for one in changed:
+        patch_offset_and_epoch(one, 0, read_header(one).base_offset, epoch)
+    return changed
+
+
+def _differences(*paths: Path) -> list[Difference]:
+    (checked,) = check(_places(*paths), workers=1).partitions
+    return list(checked.differences)
+
+
+def _other(made: Sequence[bytearray], at: int, value: bytes = b"other", **changes: Any) -> list[bytearray]:
+    header = read_header(made[at])
+    records = [NewRecord(value, timestamp=1000 * (header.base_offset + one)) for one in range(header.records_count)]
+    other = encode_batch(records, base_offset=header.base_offset, leader_epoch=header.leader_epoch, **changes)
+    return [*made[:at], other, *made[at + 1 :]]
+
+
+def test_the_majority_is_right_if_crcs_and_epochs_are(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 30))
+    first, second, third = (tmp_path / name for name in "abc")
+    _sound(first, _other(made, 4))
+    _sound(second, made)
+    _sound(third, made)
+    (found,) = _differences(first, second, third)
+    assert (found.first, found.end, found.severity) == (12, 15, Severity.DAMAGE)
+    assert found.right == (str(second / "web-0"), str(third / "web-0"))
+    assert found.why == "2 of 3 replicas have the same"
+    (found,) = _differences(first, second)
+    assert found.right == ()
+    assert "the files do not tell" in str(found)
+
+
+def test_the_leader_epoch_decides_first(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 30))
+    wrong = [*made[:4], *_of_epoch(7, made[4:5]), *made[5:]]
+    paths = [_sound(tmp_path / name, batches) for name, batches in (("a", wrong), ("b", made), ("c", wrong))]
+    differing = [one for one in _differences(*paths) if one.severity is Severity.DAMAGE]
+    assert {one.right for one in differing} == {(str(paths[1] / "web-0"),)}
+    assert {one.why for one in differing} == {"leader epoch 0"}
+
+
+def test_records_that_a_replica_lacks_are_a_difference_and_a_later_start_is_none(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 30))
+    first, second = _sound(tmp_path / "a", made), _sound(tmp_path / "b", [*made[:3], *made[4:]])
+    (found,) = _differences(first, second)
+    assert str(found) == (
+        f"offsets 9 to 11: 3 records missing in {second / 'web-0'}; right is {first / 'web-0'} "
+        "(a sound batch of the right leader epoch)"
+    )
+    shutil.rmtree(second)
+    _sound(second, made)
+    write_segment(second / "web-0", 15, made[5:])
+    for path in (second / "web-0").glob(f"{0:020d}.*"):
+        path.unlink()
+    assert _differences(first, second) == []
+
+
+def test_compacted_replicas_may_lack_records_with_a_key(tmp_path: Path) -> None:
+    records = [[NewRecord(b"v%d" % at, b"k%d" % (at % 3), 1000 * at)] for at in range(20)]
+    made = [encode_batch(each, base_offset=at, leader_epoch=0) for at, each in enumerate(records)]
+    first, second = _sound(tmp_path / "a", made), _sound(tmp_path / "b", [*made[:1], *made[9:]])
+    assert len(_differences(first, second)) == 1
+    write_offsets(OsFs(), str(second / CLEANER_OFFSETS), {TopicPartition("web", 0): 15})
+    assert _differences(first, second) == []
+    shutil.rmtree(second)
+    _sound(second, [*made[:1], *_other(made, 9)[9:]])
+    write_offsets(OsFs(), str(second / CLEANER_OFFSETS), {TopicPartition("web", 0): 15})
+    (found,) = _differences(first, second)
+    assert (found.first, found.end) == (9, 10)
+
+
+def test_records_of_a_former_leader_are_a_note(tmp_path: Path) -> None:
+    made = numbered(0, 30)
+    shared = _of_epoch(0, made[:6])
+    led = _sound(tmp_path / "a", [*shared, *_of_epoch(2, made[6:])], "0\n2\n0 0\n2 18\n")
+    former = _sound(tmp_path / "b", [*shared, *_of_epoch(1, _other(made, 7)[6:])], "0\n2\n0 0\n1 18\n")
+    report = check(_places(led, former), workers=1)
+    assert not report.is_damaged
+    (found,) = report.partitions[0].differences
+    assert (found.first, found.end, found.severity) == (18, 30, Severity.NOTE)
+    assert f"{former / 'web-0'} has records of a former leader" in str(found)
+
+
+def test_topics_of_one_name_are_not_compared(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 30))
+    for name, topic_id in (("a", "86Gyw9TlT2CBcYKTpLXG1w"), ("b", "86Gyw9TlT2CBcYKTpLXG1A")):
+        _sound(tmp_path / name, made)
+        (tmp_path / name / "web-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+    (found,) = _differences(tmp_path / "a", tmp_path / "b")
+    assert "these are topics of one name with different ids" in str(found)
+
+
+# Incremental
+
+
+class _CountingFs(OsFs):
+    """Counts the bytes that are read from each log."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[str, int] = {}
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        opened = super().open(path, create=create, write=write)
+        pread = opened.pread
+
+        def counted(length: int, position: int) -> bytes:
+            data = pread(length, position)
+            self.bytes[path] = self.bytes.get(path, 0) + len(data)
+            return data
+
+        return _Counted(opened, counted)
+
+
+class _Counted:
+    def __init__(self, file: File, pread: Callable[[int, int], bytes]) -> None:
+        self._file = file
+        self.pread = pread
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def test_with_a_manifest_only_the_rest_is_read(tmp_path: Path) -> None:
+    replicas = _copies(tmp_path, "rolled", 2)
+    fs = _CountingFs()
+    assert not check(_places(*replicas), _run_on(fs), since_manifest=True, workers=1).is_damaged
+    read, active = fs.bytes, max(name for name in _logs(replicas[0]))
+    sizes = {str(replica / name): len(data) for replica in replicas for name, data in _logs(replica).items()}
+    for path, size in sizes.items():
+        if not path.endswith(active):
+            assert read.get(path, 0) < size, path
+    whole = _CountingFs()
+    check(_places(*replicas), _run_on(whole), workers=1)
+    assert sum(read.values()) * 2 < sum(whole.bytes.values())
+
+
+def test_manifests_of_other_segments_are_compared_by_batches(tmp_path: Path) -> None:
+    first, second = _copies(tmp_path, "rolled", 2)
+    (second / "t-0" / "seglog.manifest").unlink()
+    assert not any(one.differences for one in check(_places(first, second), since_manifest=True, workers=1).partitions)
+
+
+# Crashes
+
+
+def _in_memory(replicas: Sequence[Path]) -> MemoryFs:
+    fs = MemoryFs(clock=ManualClock())
+    for number, replica in enumerate(replicas):
+        fs.mkdir(f"/{number}")
+        for path in sorted(replica.rglob("*")):
+            target = f"/{number}/{path.relative_to(replica)}"
+            if path.is_dir():
+                fs.mkdir(target)
+            else:
+                fs.write(target, path.read_bytes())
+        for directory in ("/", f"/{number}", f"/{number}/t-0"):
+            fs.fsync_dir(directory)
+    return fs
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_crash_at_every_change_of_a_repair(tmp_path: Path, power_cut: bool) -> None:
+    """The power fails at every odd call, the process dies at every even one; in `make test-long` both at each."""
+    replicas = _copies(tmp_path, "rolled", 2, size=20_000)
+    whole = _logs(replicas[0])
+    assert len(whole) > 1
+    rng = random.Random(9)
+    for edit, name in zip((_flip_a_record, _cut_batches), (min(whole), max(whole)), strict=True):
+        (replicas[0] / name).write_bytes(edit(rng, whole[name]))
+    places = [Place("/0"), Place("/1")]
+    counted = CrashFs(_in_memory(replicas))
+    assert not _mend(places, _run_on(counted)).is_damaged
+    for number in range(1 if power_cut or is_long() else 2, counted.changes + 1, 1 if is_long() else 2):
+        fs = _in_memory(replicas)
+        with pytest.raises(SimulatedCrash):
+            _mend(places, _run_on(CrashFs(fs, crash_at=number)))
+        if power_cut:
+            fs.crash(random.Random(number))
+        assert not _mend(places, _run_on(fs)).is_damaged, counted.trace[number - 1]
+        assert {name: fs.read(f"/0/{name}") for name in whole} == whole
+        case()
