@@ -78,6 +78,7 @@ _COPIERS: Final = [
         "FastStream", "0.7.8", "faststream_app.py", (), _AT_LEAST_ONCE, ("faststream[confluent]==0.7.8", _CONFLUENT)
     ),
     Copier("Bytewax", "0.21.1", "bytewax_app.py", (), _AT_LEAST_ONCE, ("bytewax[kafka]==0.21.1", _CONFLUENT)),
+    Copier("dlt", "1.31.0", "dlt_app.py", (), _AT_LEAST_ONCE, ("dlt==1.31.0", _CONFLUENT)),
     Copier("Pathway", "0.33.0", "pathway_app.py", (), _AT_LEAST_ONCE, ("pathway==0.33.0",)),
 ]
 
