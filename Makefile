@@ -46,11 +46,11 @@ interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a
 
 interop-all: $(STAMP) ## all runs of third-party clients, with seglog and with Kafka (half an hour; also needs npm and go); writes the client matrix
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" --record-clients \
-		tests/interop/test_cl*
+		tests/interop/test_cl*; ended=$$?; $(BIN)/python -m docs_site --write && exit $$ended
 
 ecosystem: $(STAMP) ## third-party products on one broker, on three, and on Kafka (an hour); writes the table of products
-	@$(BIN)/python -m pytest -q --durations 10 -m interop --record-ecosystem tests/ecosystem
-	@$(BIN)/python -m docs_site --write
+	@$(BIN)/python -m pytest -q --durations 10 -m interop --record-ecosystem tests/ecosystem; ended=$$?; \
+		$(BIN)/python -m docs_site --write && exit $$ended
 
 bench: $(STAMP) ## seglog against Kafka, as ratios
 	@$(BIN)/python -m bench

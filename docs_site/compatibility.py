@@ -12,6 +12,7 @@ from typing import Any, Final
 from seglog.broker.apis.unsupported import UnsupportedApis
 from seglog.protocol.apis import APIS, name_of
 from tests.clients.versions import CLIENTS, Client, package_of
+from tests.kafka.jars import CURRENT
 
 __all__ = ["compatibility"]
 
@@ -36,7 +37,7 @@ def compatibility(root: Path) -> str:
         "",
         "`python -m docs_site --write` writes this page from `protocol/apis.py`, `docs_site/kips.toml`, and the",
         "results of tests with third-party clients (`docs_site/clients.json`) and products",
-        "(`docs_site/ecosystem.json`). The peer is Kafka 4.4.0.",
+        "(`docs_site/ecosystem.json`).",
         "",
         *_products(root),
         "",
@@ -66,15 +67,15 @@ def _clients(root: Path) -> Iterator[str]:
     yield "## Clients"
     yield ""
     yield "The numbers of tests of each subject that passed with seglog in the last run of `make interop-all`. The same"
-    yield "tests run against Kafka. A dash marks something that the client cannot do with Kafka either."
+    yield f"tests run against Kafka {CURRENT}. A cell names tests that failed with seglog or with Kafka. A dash marks"
+    yield "something that the client cannot do with Kafka either."
     yield ""
     subjects = " | ".join(_SUBJECTS.values())
     abilities = "codecs | idempotence | static members | cooperative groups | KIP-848"
     yield f"| client | version | {subjects} | {abilities} |"
     yield f"|---|---|{'---:|' * len(_SUBJECTS)}---|---|---|---|---|"
     for name, client in CLIENTS.items():
-        passed = results[name]["passed"]
-        counts = " | ".join(str(passed.get(subject, "-")) for subject in _SUBJECTS)
+        counts = " | ".join(_cell(results[name], subject) for subject in _SUBJECTS)
         can = " | ".join("yes" if has else "-" for has in _abilities(client))
         codecs = ", ".join(client.codecs)
         yield f"| {package_of(client)} | {results[name]['version']} | {counts} | {codecs} | {can} |"
@@ -84,14 +85,31 @@ def _clients(root: Path) -> Iterator[str]:
     for name, found in results.items():
         if name not in CLIENTS:
             tool = "Kafka's command line tools" if name.startswith("tools-") else name
-            yield f"| {tool} | {found['version']} | {sum(found['passed'].values())} |"
+            yield f"| {tool} | {found['version']} | {_cell(found)} |"
     yield ""
     yield "franz-go's own tests of groups and transactions pass in `tests/interop/test_clients_franz_go.py`."
     yield "Spark's Kafka connector reads from and writes to seglog in `tests/interop/test_connector_broker.py`."
 
 
+def _cell(found: dict[str, Any], subject: str | None = None) -> str:
+    """The tests of one subject, or of all."""
+    passed, failed, with_kafka = (
+        sum(count for of, count in found.get(name, {}).items() if subject in (None, of))
+        for name in ("passed", "failed", "failed_with_kafka")
+    )
+    if not passed and not failed:
+        return "-"
+    notes = [f"{failed} failed"] * bool(failed) + [f"Kafka: {with_kafka} failed"] * bool(with_kafka)
+    return f"{passed} ({', '.join(notes)})" if notes else str(passed)
+
+
 def _abilities(client: Client) -> tuple[bool, ...]:
     return client.idempotent, client.static, client.cooperative, client.server_side
+
+
+def _counted(result: dict[str, Any]) -> str:
+    count = "failed" if result["counted"] is None else f"{result['counted']:,}"
+    return count if result["kafka"] in (None, CURRENT) else f"{count} ({result['kafka']})"
 
 
 def _products(root: Path) -> Iterator[str]:
@@ -101,8 +119,7 @@ def _products(root: Path) -> Iterator[str]:
     yield "during the run, and on Kafka. A cell shows how many records the product wrote. If the product promises"
     yield "exactly once, the test fails unless these are the expected records; a product that promises at least once"
     yield "may write more. A job that missed this is shown as failed. A dash stands for a job that did not run."
-    yield "Kafka is 4.4.0 in the rows of @platformatic/kafka, Bytewax, Camel, Celery, FastStream, Pathway and"
-    yield "Spring Kafka, and 4.3.0 in the others, which ran before."
+    yield f"Kafka is {CURRENT} where a cell names no other version."
     yield ""
     yield f"| product | version | job | expected | {' | '.join(_PLACES.values())} |"
     yield f"|---|---|---|---:|{'---:|' * len(_PLACES)}"
@@ -111,6 +128,6 @@ def _products(root: Path) -> Iterator[str]:
         rows[one["product"], one["version"], one["job"]].append(one)
     for (product, version, job), results in sorted(rows.items(), key=lambda row: row[0][0].lower()):
         expected = max(one["expected"] for one in results)
-        counted = {one["place"]: "failed" if one["counted"] is None else f"{one['counted']:,}" for one in results}
+        counted = {one["place"]: _counted(one) for one in results}
         cells = " | ".join(counted.get(place, "-") for place in _PLACES)
         yield f"| {product} | {version} | {job} | {expected:,} | {cells} |"

@@ -22,9 +22,11 @@ from seglog.client.security.security_config import SECURITY_SETTINGS
 from seglog.core.broker_config import BROKER_KEYS
 from seglog.protocol.apis import APIS, name_of
 from seglog.sources.options import read_options
-from tests.clients.results import SUBJECTS
+from tests.clients.results import SUBJECTS, Tried
+from tests.clients.results import record as record_clients
 from tests.clients.versions import CLIENTS, OTHERS
 from tests.ecosystem.results import ProductResult, record
+from tests.kafka.jars import BEFORE
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -115,14 +117,63 @@ def test_compatibility_page_has_the_latest_results() -> None:
 
 
 def test_a_run_of_some_products_replaces_only_their_results(tmp_path: Path) -> None:
-    (tmp_path / "docs_site").mkdir()
-    for name in ("clients.json", "kips.toml"):
-        (tmp_path / "docs_site" / name).write_bytes((_ROOT / "docs_site" / name).read_bytes())
-    path = tmp_path / "docs_site" / "ecosystem.json"
+    path = _site_root(tmp_path) / "docs_site" / "ecosystem.json"
     record([ProductResult("A", "1", "copy", "one", 9, 9), ProductResult("B", "1", "copy", "one", 9, None)], path)
     record([ProductResult("A", "1", "copy", "three", 0, None), ProductResult("B", "1", "copy", "one", 9, 10)], path)
     rows = [line for line in compatibility(tmp_path).splitlines() if line.startswith(("| A ", "| B "))]
     assert rows == ["| A | 1 | copy | 9 | 9 | failed | - |", "| B | 1 | copy | 9 | 10 | - | - |"]
+
+
+def test_results_with_an_older_kafka_are_marked(tmp_path: Path) -> None:
+    root = _site_root(tmp_path)
+    path = root / "docs_site" / "ecosystem.json"
+    record([ProductResult(name, "1", "copy", "kafka", 9, 9) for name in "AB"], path)
+    results = [{**one, "kafka": BEFORE} if one["product"] == "A" else one for one in json.loads(path.read_text())]
+    path.write_text(json.dumps(results))
+    rows = [line for line in compatibility(root).splitlines() if line.startswith(("| A ", "| B "))]
+    assert rows == [f"| A | 1 | copy | 9 | - | - | 9 ({BEFORE}) |", "| B | 1 | copy | 9 | - | - | 9 |"]
+
+
+def test_tests_of_clients_that_fail_are_counted(tmp_path: Path) -> None:
+    """A run replaces the figures of what it tried, and only these; those of another version of the client go."""
+    root = _site_root(tmp_path)
+    path = root / "docs_site" / "clients.json"
+    found = json.loads(path.read_text())
+    found["aiokafka-0.8"]["version"] = "0.8.0"
+    found["kafka-python"] = {**found["kafka-python"], "passed": dict.fromkeys(SUBJECTS.values(), 2)}
+    del found["franz-go"]
+    path.write_text(json.dumps(found))
+    good = [
+        *(Tried("kafka-python", subject, peer) for subject in ("groups", "errors") for peer in ("ours", "kafka")),
+        Tried("aiokafka-0.8", "errors", "ours"),
+        Tried("franz-go", "groups", "ours"),
+    ]
+    bad = [
+        *(Tried("kafka-python", "groups", peer) for peer in ("ours", "kafka", "kafka")),
+        Tried("kafka-python", "admin", "ours"),
+        Tried("franz-go", "groups", "kafka"),
+    ]
+    record_clients(good, bad, path)
+    cells = _cells(root, "| kafka-python | 3.")
+    assert cells == ["2", "1 (1 failed, Kafka: 2 failed)", "0 (1 failed)", "1", "2", "2", "2"]
+    assert _cells(root, "| aiokafka | 0.8.1") == ["-", "-", "-", "1", "-", "-", "-"]
+    assert _cells(root, "| franz-go") == ["1 (Kafka: 1 failed)"]
+    record_clients([Tried("kafka-python", subject, "ours") for subject in ("groups", "admin")], [], path)
+    assert _cells(root, "| kafka-python | 3.") == ["2", "1", "1", "1", "2", "2", "2"]
+
+
+def _site_root(path: Path) -> Path:
+    """A root with the results of the repository."""
+    (path / "docs_site").mkdir()
+    for name in ("clients.json", "ecosystem.json", "kips.toml"):
+        (path / "docs_site" / name).write_bytes((_ROOT / "docs_site" / name).read_bytes())
+    return path
+
+
+def _cells(root: Path, start: str) -> list[str]:
+    """The cells of a client's row that have figures."""
+    (row,) = (line for line in compatibility(root).splitlines() if line.startswith(start))
+    return row.strip("| ").split(" | ")[2 : 2 + len(SUBJECTS)]
 
 
 def test_tests_that_show_a_kip_exist() -> None:

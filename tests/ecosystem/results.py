@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.kafka.jars import CURRENT
+
 __all__ = ["PATH", "ProductResult", "Report", "record"]
 
 PATH: Final = Path(__file__).parents[2] / "docs_site" / "ecosystem.json"
@@ -47,5 +49,6 @@ def record(results: Iterable[ProductResult], path: Path = PATH) -> None:
         for one in (json.loads(path.read_text()) if path.exists() else [])
     }
     for result in results:
-        kept[result.product, result.job, result.place] = result._asdict()
+        version = CURRENT if result.place == "kafka" else None
+        kept[result.product, result.job, result.place] = {**result._asdict(), "kafka": version}
     path.write_text(json.dumps([kept[key] for key in sorted(kept)], indent=2) + "\n")

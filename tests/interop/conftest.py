@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,18 +45,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.interop)
             params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
             if found := results.tried(item.path.stem, params):
-                item.user_properties.append(("client", found))
+                item.user_properties.append(("client", tuple(found)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """In the process that has all reports, also those of pytest-xdist's workers."""
     if terminalreporter.config.getoption("record_clients"):
-        failed = terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", [])
-        passed = [one for report in terminalreporter.stats.get("passed", []) for one in report.user_properties]
-        if failed:
-            terminalreporter.write_line("docs_site/clients.json is not written: tests failed")
-        else:
-            results.record((client, subject) for name, (client, subject) in passed if name == "client")
+        failed = {report.nodeid: report for of in ("failed", "error") for report in terminalreporter.getreports(of)}
+        passed = [report for report in terminalreporter.getreports("passed") if report.nodeid not in failed]
+        results.record(_tried(passed), _tried(failed.values()))
+
+
+def _tried(reports: Iterable[pytest.TestReport]) -> list[results.Tried]:
+    found = [dict(report.user_properties).get("client") for report in reports]
+    return [results.Tried(*one) for one in found if isinstance(one, (list, tuple))]
 
 
 @pytest.fixture(scope="session")
