@@ -1,4 +1,4 @@
-"""The sink through a real Kafka: 4.3, and 2.8, which neither lists nor verifies transactions."""
+"""The sink through a real Kafka: 4.4, and 2.8, which neither lists nor verifies transactions."""
 
 from __future__ import annotations
 
