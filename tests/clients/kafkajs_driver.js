@@ -66,8 +66,13 @@ async function transact(job) {
   await producer.disconnect();
 }
 
-// Runs a member of a group until the word "stop"; `more` are what `run` gets.
+// Runs a member of a group until the word "stop"; `more` are what `run` gets. kafkajs gives up if a commit is refused
+// because the member is out, as when it was stopped for long: then it joins again, as an application does.
 async function inGroup(job, topic, more) {
+  while (await isOut(job, topic, more));
+}
+
+async function isOut(job, topic, more) {
   const consumer = kafka.consumer({
     groupId: job.group,
     maxWaitTimeInMs: 100,
@@ -80,14 +85,17 @@ async function inGroup(job, topic, more) {
   });
   await consumer.connect();
   await consumer.subscribe({ topic, fromBeginning: true });
-  await new Promise((done, fail) => {
+  const out = await new Promise((done, fail) => {
     consumer.on(consumer.events.CRASH, ({ payload }) => {
-      if (!payload.restart) fail(payload.error);
+      if (payload.restart) return;
+      if (payload.error.cause?.type === "UNKNOWN_MEMBER_ID") done(true);
+      else fail(payload.error);
     });
-    stopped.promise.then(done);
+    stopped.promise.then(() => done(false));
     consumer.run({ autoCommit: false, ...more(consumer) }).catch(fail);
   });
   await consumer.disconnect();
+  return out;
 }
 
 async function member(job) {

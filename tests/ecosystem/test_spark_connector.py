@@ -25,7 +25,7 @@ def test_spark_connector_copies_a_topic(place: Place, tmp_path: Path, report: Re
     environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
     with Tail(place.bootstrap, "copies") as tail:
         with running(command, tmp_path, environment):
-            tail.read_until(lambda records: len(records) >= _HALF, 180)
+            tail.read_until(lambda records: len(records) >= _HALF, 300)
             place.disturb()
             fill(place.bootstrap, "lines", _RECORDS[_HALF:])
             tail.read_until(lambda records: len(records) > _HALF, 180)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.clients.choosing import NEW_AND_OLD, names
 from tests.clients.process import ClientError, ClientProcess, encoded
 from tests.clients.servers import Server
+from tests.kit.waiting import wait_until
 
 _EXISTS = {"TOPIC_ALREADY_EXISTS", "TopicAlreadyExistsError", "TopicExistsException"}
 _UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "UnknownTopicOrPartitionError", "UnknownTopicOrPartitionException"}
@@ -21,8 +24,8 @@ def test_topics(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client:
         config = {"retention.ms": "86400000", "cleanup.policy": "compact"}
         client.create(topic_name, 2, config)
-        assert client.admin("partitions", topic=topic_name) == 2
-        assert client.admin("config_of", topic=topic_name, names=[*config]) == config
+        _wait(client, "partitions", 2, topic=topic_name)
+        _wait(client, "config_of", config, topic=topic_name, names=[*config])
         with pytest.raises(ClientError) as refused:
             client.admin("create", topic=topic_name, partitions=2)
         assert refused.value.args[0] in _EXISTS
@@ -30,11 +33,9 @@ def test_topics(server: Server, name: str, topic_name: str) -> None:
         with pytest.raises(ClientError) as refused:
             client.admin("grow", topic=topic_name, total=3)
         assert refused.value.args[0] in _INVALID_PARTITIONS
-        assert client.admin("partitions", topic=topic_name) == 5
+        _wait(client, "partitions", 5, topic=topic_name)
         assert client.admin("alter", topic=topic_name, config={"max.message.bytes": "77777"}) == "ok"
-        assert client.admin("config_of", topic=topic_name, names=["max.message.bytes"]) == {
-            "max.message.bytes": "77777"
-        }
+        _wait(client, "config_of", {"max.message.bytes": "77777"}, topic=topic_name, names=["max.message.bytes"])
         with pytest.raises(ClientError) as refused:
             client.admin("alter", topic=topic_name, config={"retention.ms": "soon"})
         assert refused.value.args[0] in _INVALID_CONFIG
@@ -42,6 +43,11 @@ def test_topics(server: Server, name: str, topic_name: str) -> None:
         with pytest.raises(ClientError) as refused:
             client.admin("delete", topic=topic_name)
         assert refused.value.args[0] in _UNKNOWN
+
+
+def _wait(client: ClientProcess, job: str, answer: object, **what: Any) -> None:
+    """Kafka's broker answers from its own copy of the metadata, which may be older than a change that has ended."""
+    wait_until(lambda: client.admin(job, **what) == answer, f"{job} to be {answer}")
 
 
 @pytest.mark.parametrize("name", names(*NEW_AND_OLD))
