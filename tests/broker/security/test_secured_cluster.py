@@ -177,10 +177,10 @@ def test_brokers_replicate_by_access_tokens_that_expire(tmp_path: Path) -> None:
 
         wait_until(all_renewed, "sessions between brokers to be renewed")
         assert set(errors) == {None}
-        principals = {
-            one.principal for node in nodes for one in node.node.quotas.connections if one.listener == "BROKERS"
-        }
-        assert principals == {"User:brokers"}
+        wait_until(
+            lambda: {one.principal for node in nodes for one in node.connections("BROKERS")} == {"User:brokers"},
+            "brokers that are logged in",
+        )
         assert {one.form for one in endpoint.asked} == {"grant_type=client_credentials&scope=kafka"}
         credentials = {b64decode(one.authorization.removeprefix("Basic ")) for one in endpoint.asked}
         assert credentials == {b"brokers:client-secret"}
@@ -194,7 +194,7 @@ def test_brokers_replicate_by_access_tokens_that_expire(tmp_path: Path) -> None:
             "OAUTHBEARER needs .*token.end",
         ),
         (
-            {"listener.name.brokers.oauthbearer.sasl.oauthbearer.token.endpoint.url": "http://idp/token"},
+            {"listener.name.brokers.oauthbearer.sasl.oauthbearer.token.endpoint.url": "HTTP://idp/token"},
             "secret of this broker would be sent in the clear",
         ),
         ({"listener.name.brokers.oauthbearer.sasl.oauthbearer.token.endpoint.url": "ldap://idp"}, "https://HOST"),

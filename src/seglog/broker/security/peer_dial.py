@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Mapping
 from random import Random
 from typing import Final
+from urllib.parse import urlsplit
 
 from seglog.broker.security.listener_keys import ListenerKeys
 from seglog.broker.security.scram import SCRAM_DIGESTS
@@ -152,13 +153,14 @@ class PeerDial:
                 f"sasl.mechanism.inter.broker.protocol=OAUTHBEARER needs {name_of('token.endpoint.url')}, from which "
                 "this broker gets its token"
             )
-        if url is not None and url.startswith("http:") and not self._is_insecure:
+        scheme = urlsplit(url or "").scheme  # in small letters
+        if scheme == "http" and not self._is_insecure:
             raise InvalidConfigError(
                 f"{name_of('token.endpoint.url')}={url!r} is not allowed: the secret of this broker would be sent in "
                 "the clear; use https, or allow it: --insecure, or seglog.insecure.listeners=true"
             )
         for name, value, option in (("id", client_id, "clientId"), ("secret", secret, "clientSecret")):
-            if url is not None and url.startswith("http") and not value and not options.get(option):
+            if scheme in ("http", "https") and not value and not options.get(option):
                 raise InvalidConfigError(
                     f"{name_of('token.endpoint.url')} needs {name_of(f'client.credentials.client.{name}')}"
                 )

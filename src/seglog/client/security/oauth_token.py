@@ -30,6 +30,8 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")
 """``b64token`` of RFC 6750."""
 _KEPT: Final = 0.8
 """``sasl.login.refresh.window.factor``."""
+_AGAIN_SECONDS: Final = 10.0
+"""How long an endpoint that does not answer is left alone while its token is valid."""
 _TEMPORARY: Final = frozenset({408, 425, 429})
 """Statuses below 500 after which the endpoint may answer later."""
 
@@ -89,20 +91,33 @@ class TokenCache:
             scope=_given(_SCOPE, config.sasl_oauthbearer_scope, "scope", options, secrets),
             encode=config.sasl_oauthbearer_header_urlencode,
         )
-        with self._lock:  # one thread asks, the others get its answer
-            kept = self._tokens.get(endpoint)
+        kept = self._tokens.get(endpoint)
+        is_valid = kept is not None and self._clock.monotonic() < kept.ends_at
+        # One thread asks. Others get its answer, or go on with the token that is still valid.
+        if not self._lock.acquire(blocking=not is_valid):
+            assert kept is not None
+            return kept.token
+        try:
+            return self._token(endpoint, config, tls_of(options), secrets)
+        finally:
+            self._lock.release()
+
+    def _token(self, endpoint: Endpoint, config: SecurityConfig, tls: SecurityConfig, secrets: Secrets) -> str:
+        kept = self._tokens.get(endpoint)
+        now = self._clock.monotonic()
+        if kept is not None and now < kept.renewed_at:
+            return kept.token
+        others = {one: it for one, it in self._tokens.items() if it.ends_at > now}
+        try:
+            token, lifetime = _ask(endpoint, config, tls, secrets)
+        except BrokerUnavailableError:
             now = self._clock.monotonic()
-            if kept is not None and now < kept.renewed_at:
-                return kept.token
-            try:
-                token, lifetime = _ask(endpoint, config, tls_of(options), secrets)
-            except BrokerUnavailableError:
-                if kept is None or self._clock.monotonic() >= kept.ends_at:
-                    raise
-                return kept.token
-            self._tokens = {one: kept for one, kept in self._tokens.items() if kept.ends_at > now}
-            self._tokens[endpoint] = _Kept(token, now + lifetime * _KEPT, now + lifetime)
-            return token
+            if kept is None or now >= kept.ends_at:
+                raise
+            self._tokens = {**others, endpoint: kept._replace(renewed_at=min(kept.ends_at, now + _AGAIN_SECONDS))}
+            return kept.token
+        self._tokens = {**others, endpoint: _Kept(token, now + lifetime * _KEPT, now + lifetime)}
+        return token
 
 
 TOKENS: Final = TokenCache()
