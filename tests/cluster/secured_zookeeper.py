@@ -20,8 +20,8 @@ LOGIN = 'org.apache.zookeeper.server.auth.DigestLoginModule required username="{
 
 
 class SecuredZooKeeper(NamedTuple):
-    """Its certificate is for localhost. It knows the users kafka and other, whose passwords are kafka-secret and
-    other-secret."""
+    """Its certificate is for localhost. It knows the users kafka, other and german, whose passwords are kafka-secret,
+    other-secret and gehäuse."""
 
     node: ZooKeeperNode
     tls_port: int
@@ -62,7 +62,7 @@ def secured_zookeeper(path: Path) -> Iterator[SecuredZooKeeper]:
     jaas = path / "jaas.conf"
     jaas.write_text(
         'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="kafka-secret" '
-        'user_other="other-secret"; };'
+        'user_other="other-secret" user_german="gehäuse"; };'
     )
     tls_port = free_port()
     properties = {

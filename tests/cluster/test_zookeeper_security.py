@@ -64,7 +64,7 @@ async def use(store: MetadataStore) -> None:
     """Values larger than a record of TLS, many answers at once, a watch, and a session of its own."""
     changed = asyncio.Event()
     end = store.watch("topics", lambda _: changed.set())
-    session = await store.session(5000, lambda: None)
+    session = await store.session(20_000, lambda: None)
     await store.commit([Change("brokers/1", b"here", MISSING, session=session)])
     await store.create("topics/large", bytes(900_000))
     names = [f"topics/{number}" for number in range(300)]
@@ -81,12 +81,15 @@ async def use(store: MetadataStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["certificate", "TLS 1.2", "PKCS #12", "encrypted key", "login", "certificate and login"]
+    "how",
+    ["certificate", "TLS 1.2", "PKCS #12", "encrypted key", "login", "login of ISO 8859-1", "certificate and login"],
 )
 def test_a_store_is_used_over_tls_and_with_a_login(how: str, secured: SecuredZooKeeper, tmp_path: Path) -> None:
     servers, keys = secured.tls, secured.keys()
     if how == "login":
         servers, keys = secured.plain, login()
+    elif how == "login of ISO 8859-1":
+        servers, keys = secured.plain, login("german", "gehäuse")
     elif how == "TLS 1.2":
         keys |= {
             "zookeeper.ssl.protocol": "TLSv1.2",
@@ -254,7 +257,7 @@ def test_nodes_belong_to_their_creator_and_secrets_are_hidden(
 
     async def work() -> None:
         async with opened(servers, cluster, security(keys | {"zookeeper.set.acl": "true"})) as store:
-            session = await store.session(5000, lambda: None)
+            session = await store.session(20_000, lambda: None)
             await store.commit([Change(name, b"1", MISSING) for name in ("topics/t", *_SECRET)])
             await store.commit([Change("brokers/1", b"1", MISSING, session=session)])
             for path in (f"/seglog/{cluster}", folder, f"{folder}/topics", f"{folder}/topics/t"):

@@ -10,6 +10,7 @@ version has an upper bound.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 import struct
@@ -49,10 +50,20 @@ CONNECTED: Final = KazooState.CONNECTED
 SUSPENDED: Final = KazooState.SUSPENDED
 LOST: Final = KazooState.LOST
 _STOP_SECONDS: Final = 5.0
+_DROPPED_LOGINS: Final = 3
+"""After so many connections in a row that end during the login, it counts as refused."""
 _INT: Final = struct.Struct("!i")
 _HEADER: Final = struct.Struct("!iBi")
 _STAT: Final = struct.Struct("!qqqqiiiqiiq")
 _PERSISTENT_RECURSIVE: Final = 1
+
+
+_log: Final = logging.getLogger(__name__)
+_log.setLevel(logging.INFO)  # kazoo's lines at DEBUG have all values, and the proofs of logins
+
+
+class LoginDroppedError(ConnectionDropped):
+    """The server has ended the connection during the login, without an answer."""
 
 
 class ConnectionLostError(Exception):
@@ -164,7 +175,11 @@ class ZooKeeperConnection:
         # No limit on retries: the session's timeout ends them. Delays are in seconds.
         retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
         self._client = KazooClient(
-            ",".join(servers), timeout=timeout_ms / 1000, connection_retry=retry, handler=_Sockets(security)
+            ",".join(servers),
+            timeout=timeout_ms / 1000,
+            connection_retry=retry,
+            handler=_Sockets(security),
+            logger=_log,
         )
         self._handler = _Handler(
             self._client,
@@ -205,11 +220,8 @@ class ZooKeeperConnection:
             self._refusals[attempt.server] = attempt.why
         else:
             self._refusals.pop(attempt.server, None)
-        if len(self._refusals) == len(set(self._client.hosts)):
+        if self._handler.addresses <= self._refusals.keys():
             self.refuse(attempt.why)
-        else:
-            self.refusal = ""
-            self.is_refused.clear()
 
     def refuse(self, why: str) -> None:
         """Say to those that wait for the connection that it is of no use to them."""
@@ -412,17 +424,28 @@ class _Handler(ConnectionHandler):
         self._security = security
         self._event = event
         self._attempted = attempted
+        self._dropped_logins = 0
+        self.addresses: set[tuple[str, int]] = set()
+        """All that the names of the servers stand for."""
+
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        found = super()._expand_client_hosts()
+        self.addresses = {(ip, port) for _, ip, port in found}
+        return found
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         self._event(Watch.deserialize(buffer, offset)[0].path)
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
-        server, name = (host, port), f"{host}:{port}"
+        server, name = (hostip, port), f"{host}:{port}"
         try:
             read_ms, connect_ms = super()._connect(host, hostip, port)
         except (InvalidConfigError, LoginRefusedError) as error:
             self._attempted(Attempt(server, f"{name}: {error}", is_refusal=True))
             raise ConnectionDropped(str(error)) from error
+        except LoginDroppedError as error:
+            self._attempted(Attempt(server, f"{name}: {error}"))
+            raise
         except (ConnectionDropped, KazooTimeoutError) as error:
             why, is_refusal = str(error), False
             if self._security.explain is not None:
@@ -431,6 +454,7 @@ class _Handler(ConnectionHandler):
                 why += "; if this port is for TLS, set zookeeper.ssl.client.enable=true"
             self._attempted(Attempt(server, f"{name}: {why}", is_refusal=is_refusal))
             raise
+        self._dropped_logins = 0
         self._attempted(Attempt(server))
         self.session_seconds = read_ms * 1.5 / 1000  # kazoo's read timeout is two thirds of the session's
         return read_ms, connect_ms
@@ -448,8 +472,15 @@ class _Handler(ConnectionHandler):
                 header, buffer, offset = self._read_header(timeout)
                 if header.err:
                     raise EXCEPTIONS[header.err]
-            except (ConnectionDropped, AuthFailedError) as error:
+            except AuthFailedError as error:
                 raise LoginRefusedError(f"the login of {login.user} by {login.key} is refused") from error
+            except ConnectionDropped as error:  # as servers do that know no logins, and those that stop
+                self._dropped_logins += 1
+                if self._dropped_logins >= _DROPPED_LOGINS:
+                    raise LoginRefusedError(f"the login of {login.user} by {login.key} is refused") from error
+                raise LoginDroppedError(
+                    f"the login of {login.user} by {login.key} is refused, or the server is stopping"
+                ) from error
             try:
                 said = talk.send(bytes(SASL.deserialize(buffer, offset)[0] or b""))
             except StopIteration:

@@ -92,9 +92,17 @@ def digest_login(login: Login, nonce: Callable[[], str] = token_hex) -> Generato
 
 def _proof(login: Login, realm: str, nonce: str, client_nonce: str, method: str) -> str:
     """``response``, and ``rspauth`` without a method (RFC 2831, 2.1.2.1)."""
-    secret = md5(f"{login.user}:{realm}:{login.password}".encode(), usedforsecurity=False).digest()
+    secret = md5(b":".join(map(_hashed, (login.user, realm, login.password))), usedforsecurity=False).digest()
     session = _md5(secret + f":{nonce}:{client_nonce}".encode())
     return _md5(f"{session}:{nonce}:{_COUNT}:{client_nonce}:auth:{_md5(f'{method}:{_URI}'.encode())}".encode())
+
+
+def _hashed(text: str) -> bytes:
+    """In ISO 8859-1 if that has all of its characters."""
+    try:
+        return text.encode("iso-8859-1")
+    except UnicodeEncodeError:
+        return text.encode()
 
 
 def _md5(data: bytes) -> str:
