@@ -278,7 +278,7 @@ def test_the_rights_of_a_revoked_certificate_end_on_open_connections(
 
         with TlsWire(node.at("MTLS"), context) as wire:
             assert topic(wire) == 0
-            everything = ("--topic", "*", "--group", "*", "--cluster", "--operation", "All")
+            everything = ("--topic", "*", "--group", "*", "--transactional-id", "*", "--cluster", "--operation", "All")
             denied = seglog("acls", "add", *everything, "--deny-principal", "User:ANN", "-b", plain)
             assert denied.code == 0, denied.err
             assert topic(wire) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
