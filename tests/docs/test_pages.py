@@ -106,8 +106,8 @@ def test_page_does_what_it_says(
 ) -> None:
     if name in _NEEDS_FLIGHTS:
         _make_flights(tmp_path / "data")
-        for number in (1, 2, 3):
-            shutil.copytree(tmp_path / "data", tmp_path / f"broker{number}" / "data")
+        for replica in ("replica", "broker1/data", "broker2/data", "broker3/data"):
+            shutil.copytree(tmp_path / "data", tmp_path / replica)
     (tmp_path / "flights").mkdir()
     (tmp_path / "flights" / "one.csv").write_text("tailnum,origin\nN14228,EWR\n")
     reader.names["seglog_broker"] = broker

@@ -57,5 +57,5 @@ def test_threads_do_not_each_hold_a_large_batch(broker: Broker, reads: str) -> N
     done = subprocess.run([sys.executable, "-c", _PROGRAM, where], capture_output=True, text=True, check=True)
     count, growth = map(int, done.stdout.split())
     assert count == 2 * PARTITIONS
-    # 250 MiB; without turns 420 MiB of files and 770 MiB of brokers. Heaps of the allocator vary by tens.
-    assert growth < 330 << 20, f"{growth >> 20} MiB"
+    # 250 MiB; without turns 420 MiB of files and 770 MiB of brokers. Heaps of the allocator vary by some tens.
+    assert growth < 380 << 20, f"{growth >> 20} MiB"

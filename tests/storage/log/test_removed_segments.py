@@ -40,15 +40,15 @@ def opened() -> Iterator[LogDir]:
         gc.enable()
 
 
-def deleted_files() -> list[str]:
-    """Open files of this process that have no name any more."""
+def deleted_files(opened: LogDir) -> list[str]:
+    """Open files of the directory that have no name any more."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
             path = os.readlink(f"/proc/self/fd/{name}")
         except FileNotFoundError:  # the descriptor of the listing
             continue
-        if "/t-0" in path and path.endswith(" (deleted)"):
+        if path.startswith(f"{opened.path}/") and path.endswith(" (deleted)"):
             found.append(path)
     return found
 
@@ -104,7 +104,7 @@ def test_file_without_a_reader_is_closed_at_once(opened: LogDir, remove: Removal
     pinned = log.segments  # as a reference cycle would
     remove(opened, log)
     opened.housekeeping()
-    assert deleted_files() == []
+    assert deleted_files(opened) == []
     assert len(pinned) > 5
 
 
@@ -117,12 +117,12 @@ def test_last_reader_closes_the_file(opened: LogDir, remove: Removal) -> None:
     expected = held[0].read()
     remove(opened, log)
     opened.housekeeping()
-    assert len(deleted_files()) == 1
+    assert len(deleted_files(opened)) == 1
     assert held[0].read() == expected
     del held[0]
     assert held[0].read() == expected
     held.clear()
-    assert deleted_files() == []
+    assert deleted_files(opened) == []
     assert pinned[1].base_offset == at
 
 
@@ -132,7 +132,7 @@ def test_deleted_topic_is_closed_under_its_readers(opened: LogDir, remove: Remov
     held = log.read(0, 400)
     remove(opened, log)
     opened.housekeeping()
-    assert deleted_files() == []
+    assert deleted_files(opened) == []
     with pytest.raises(LogClosedError):
         held.read()
 
@@ -145,9 +145,9 @@ def test_reader_of_a_segment_that_became_active_again_closes_it(opened: LogDir) 
     log.truncate_to(log.segments[2].base_offset + 1)
     assert held.read()
     log.truncate_to(0)
-    assert len(deleted_files()) == 1
+    assert len(deleted_files(opened)) == 1
     del held
-    assert deleted_files() == []
+    assert deleted_files(opened) == []
 
 
 def test_active_segment_whose_name_another_file_took_is_closed(opened: LogDir) -> None:
@@ -161,7 +161,7 @@ def test_active_segment_whose_name_another_file_took_is_closed(opened: LogDir) -
     log.append_segment(read_finished(opened.fs, path), 4)
     assert log.log_end_offset == 9
     assert log.segments[0] is not before[0]
-    assert deleted_files() == []
+    assert deleted_files(opened) == []
 
 
 class _LateReader:
