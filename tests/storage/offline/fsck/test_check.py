@@ -23,6 +23,7 @@ from seglog.storage.offline.fsck.check import (
     Place,
     PlaceCall,
     PlaceRunner,
+    PlannedRepair,
     carry_out_repairs,
     check,
     plan_repairs,
@@ -258,6 +259,67 @@ def test_topics_of_one_name_are_not_compared(tmp_path: Path) -> None:
         (tmp_path / name / "web-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
     (found,) = _differences(tmp_path / "a", tmp_path / "b")
     assert "these are topics of one name with different ids" in str(found)
+
+
+# Replicas that disagree about a damaged batch
+
+
+def _hit(directory: Path, made: Sequence[bytes | bytearray], at: int, where: int = 64) -> bytes:
+    """Flip a bit in batch ``at``; return the whole log as it is then."""
+    log = directory / "web-0" / f"{0:020d}.log"
+    log.write_bytes(flip(log.read_bytes(), sum(map(len, made[:at])) + where, 0))
+    return log.read_bytes()
+
+
+def _same_size(made: Sequence[bytearray], at: int, epoch: int = 0) -> list[bytearray]:
+    """Another batch of the same size there, sound too."""
+    header = read_header(made[at])
+    records = [
+        NewRecord(b"0" * len(b"%d" % offset), timestamp=1000 * offset)
+        for offset in range(header.base_offset, header.next_offset)
+    ]
+    other = encode_batch(records, base_offset=header.base_offset, leader_epoch=epoch)
+    assert len(other) == len(made[at])
+    return [*made[:at], other, *made[at + 1 :]]
+
+
+def _planned(*paths: Path) -> list[PlannedRepair]:
+    return plan_repairs(check(_places(*paths), workers=1))
+
+
+@pytest.mark.parametrize("order", ["abc", "acb"])
+def test_of_donors_that_disagree_the_one_that_continues_the_header_restores(tmp_path: Path, order: str) -> None:
+    made = _of_epoch(0, numbered(0, 300))
+    first = _sound(tmp_path / "a", made)
+    whole = (first / "web-0" / f"{0:020d}.log").read_bytes()
+    _hit(first, made, 5)
+    _sound(tmp_path / "b", _same_size(made, 5))
+    _sound(tmp_path / "c", made)
+    carry_out_repairs(_planned(*(tmp_path / name for name in order)))
+    assert (first / "web-0" / f"{0:020d}.log").read_bytes() == whole
+
+
+def test_donors_that_disagree_restore_nothing_if_no_header_tells(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 300))
+    first = _sound(tmp_path / "a", made)
+    damaged = _hit(first, made, 5, where=18)  # the stored CRC
+    others = [_sound(tmp_path / "b", _same_size(made, 5)), _sound(tmp_path / "c", made)]
+    (planned,) = _planned(first, *others)
+    (reason,) = planned.plan.all_refusals
+    names = [str(one / "web-0" / f"{0:020d}.log") for one in others]
+    assert f"{names[0]} and {names[1]} have different batches there, each of them sound" in reason
+    assert carry_out_repairs([planned]) == []
+    assert (first / "web-0" / f"{0:020d}.log").read_bytes() == damaged
+
+
+def test_others_are_compared_where_the_first_replica_is_damaged(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 300))
+    first = _sound(tmp_path / "a", made)
+    _hit(first, made, 5)
+    second, third = _sound(tmp_path / "b", _same_size(made, 5)), _sound(tmp_path / "c", made)
+    (found,) = _differences(first, second, third)
+    assert (found.first, found.end, found.severity) == (15, 18, Severity.DAMAGE)
+    assert set(found.replicas) == {str(second / "web-0"), str(third / "web-0")}
 
 
 # Incremental

@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 from seglog.core.clock import SystemClock
 from seglog.core.fs import OsFs
 from seglog.core.overlay_fs import OverlayFs
-from seglog.core.types import NO_EPOCH, TopicPartition
+from seglog.core.types import MAX_INT64, NO_EPOCH, TopicPartition
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.offline.batch_boundaries import SegmentBytes
 from seglog.storage.offline.compare import Comparison, RangeKind, Side, compare, merge
 from seglog.storage.offline.findings import Severity
 from seglog.storage.offline.fsck.blocks import OffsetRange, differing, excerpt, read_blocks
 from seglog.storage.offline.fsck.replica_reads import (
+    Answer,
     Answers,
     DirectoryReport,
     ReplicaState,
@@ -28,7 +29,7 @@ from seglog.storage.offline.fsck.replica_reads import (
 )
 from seglog.storage.offline.repair import RepairPlan
 from seglog.storage.offline.repair.partition_repair import RepairedPartition
-from seglog.storage.offline.repair.replica_batches import BatchRequest, ReplicaBytes
+from seglog.storage.offline.repair.replica_batches import BatchRequest, ReplicaBytes, agree
 from seglog.storage.offline.replica_choice import ReplicaFiles, agreed, choose
 from seglog.storage.offline.verify import VerifyReport
 
@@ -194,33 +195,47 @@ class _ReplicaComparison:
         self._replicas = [Replica(one.place, state) for one, state in zip(self._replicas, states, strict=True)]
         return True
 
-    def _pairs(self) -> Iterator[tuple[Replica, Replica]]:
+    def _pairs(self) -> list[tuple[Replica, Replica]]:
         """The replica that the others are compared with, and each of the others."""
-        chosen = choose([one.files for one in self._replicas]).replica.directory
-        first = next(one for one in self._replicas if one.name == chosen)
-        for one in self._replicas:
-            if one is not first:
-                yield first, one
+        first = _chosen(self._replicas)
+        return [(first, one) for one in self._replicas if one is not first]
 
     def _differences(self) -> list[Difference]:
         found: list[Difference] = []
-        for left, right in self._pairs():
-            try:
-                found += self._compare(left, right)
-            except FileNotFoundError:  # a broker deleted a segment; the next attempt has its new start
-                found.append(_unread(left, right))
+        waiting, within = list(self._replicas), [OffsetRange(0, MAX_INT64)]
+        while len(waiting) > 1 and within:  # where the first one is damaged, the others are compared
+            left = _chosen(waiting)
+            waiting.remove(left)
+            damaged: list[OffsetRange] = []
+            for right in waiting:
+                try:
+                    found += self._compare(left, right, within, damaged)
+                except FileNotFoundError:  # a broker deleted a segment; the next attempt has its new start
+                    found.append(_unread(left, right))
+            within = _union(damaged)
         # If the replica that all are compared with is wrong, each pair shows the same.
         return list({(one.first, one.end, one.right or one.replicas): one for one in reversed(found)}.values())[::-1]
 
-    def _compare(self, left: Replica, right: Replica) -> Iterator[Difference]:
+    def _compare(
+        self, left: Replica, right: Replica, wanted: Sequence[OffsetRange], damaged: list[OffsetRange]
+    ) -> Iterator[Difference]:
+        """Compare offsets of ``wanted``; add those at which the left one is damaged to ``damaged``."""
         within = _common(left, right)
         ranges = differing(left.state.blocks, right.state.blocks, within)
+        ranges = [
+            OffsetRange(max(one.first, each.first), min(one.end, each.end))
+            for one in ranges
+            for each in wanted
+            if max(one.first, each.first) < min(one.end, each.end)
+        ]
         if self._since_manifest:
             ranges = [one for each in ranges for one in self._narrowed(left, right, each)]
         is_compacted = any(one.state.is_compacted for one in self._replicas)
         findings = (one for each in ranges[:_MOST_RANGES] for one in self._records(left, right, each))
         last: Difference | None = None
         for one in merge(findings):
+            if one.kind is RangeKind.DAMAGED and one.side == "left":
+                damaged.append(OffsetRange(one.first, one.end))
             difference = self._judge(left, right, one, is_compacted=is_compacted)
             if difference is None:
                 continue
@@ -300,6 +315,25 @@ class _ReplicaComparison:
         return (), "CRCs and leader epochs are right in each: the files do not tell which is right"
 
 
+def _chosen(replicas: Sequence[Replica]) -> Replica:
+    name = choose([one.files for one in replicas]).replica.directory
+    return next(one for one in replicas if one.name == name)
+
+
+def _union(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """
+    >>> _union([OffsetRange(5, 9), OffsetRange(0, 6), OffsetRange(10, 11)])
+    [OffsetRange(first=0, end=9), OffsetRange(first=10, end=11)]
+    """
+    found: list[OffsetRange] = []
+    for one in sorted(ranges):
+        if found and one.first <= found[-1].end:
+            found[-1] = OffsetRange(found[-1].first, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found
+
+
 def _common(left: Replica, right: Replica) -> OffsetRange:
     """The offsets that both have, and that are committed in both."""
     first = max(left.state.log_start, right.state.log_start)
@@ -345,7 +379,7 @@ def plan_repairs(report: FsckReport, run: PlaceRunner = run_here) -> list[Planne
     for place, directory in report.places:
         for path in _damaged(directory):
             target = place._replace(path=path)
-            answers: dict[tuple[str, BatchRequest], ReplicaBytes | None] = {}
+            answers: dict[tuple[str, BatchRequest], Answer] = {}
             for _ in range(_ROUNDS):
                 ((made, asked),) = run([PlaceCall(target, plan, (path, answers))])
                 if not asked:
@@ -369,19 +403,24 @@ def _damaged(directory: DirectoryReport) -> list[str]:
     return sorted(set(found))
 
 
-def _answer(
-    report: FsckReport, place: Place, name: str, request: BatchRequest, run: PlaceRunner
-) -> ReplicaBytes | None:
-    for one in report.partitions:
-        if str(one.partition) != name or one.compared is None:
-            continue
-        for replica in one.replicas:
-            if replica.place == place:
-                continue
-            (found,) = run([PlaceCall(replica.place, find_batches, (replica.state.path, request))])
-            if isinstance(found, ReplicaBytes):
-                return found._replace(file=str(replica.place._replace(path=found.file)))
-    return None
+def _answer(report: FsckReport, place: Place, name: str, request: BatchRequest, run: PlaceRunner) -> Answer:
+    """The batches on which all other replicas of the partition agree."""
+    calls = [
+        PlaceCall(replica.place, find_batches, (replica.state.path, request))
+        for one in report.partitions
+        if str(one.partition) == name and one.compared is not None
+        for replica in one.replicas
+        if replica.place != place
+    ]
+    found = zip(calls, run(calls), strict=True)
+    return agree(
+        request,
+        [
+            one._replace(file=str(call.place._replace(path=one.file)))
+            for call, one in found
+            if isinstance(one, ReplicaBytes)
+        ],
+    )
 
 
 def carry_out_repairs(planned: Sequence[PlannedRepair], run: PlaceRunner = run_here) -> list[RepairedPartition]:

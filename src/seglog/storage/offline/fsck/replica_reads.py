@@ -29,13 +29,19 @@ from seglog.storage.offline.fsck.blocks import Block, OffsetRange, read_blocks
 from seglog.storage.offline.kraft_metadata import read_kraft_metadata
 from seglog.storage.offline.repair import RepairPlan, carry_out, lock_directory, plan_repair
 from seglog.storage.offline.repair.partition_repair import RepairedPartition
-from seglog.storage.offline.repair.replica_batches import BatchRequest, ReplicaBatches, ReplicaBytes
+from seglog.storage.offline.repair.replica_batches import (
+    BatchRequest,
+    Disagreement,
+    ReplicaBatches,
+    ReplicaBytes,
+)
 from seglog.storage.offline.top_files import TopFiles
 from seglog.storage.offline.verify import VerifyReport, verify
 
 _ATTEMPTS: Final = 30
 """Looks at a partition whose files disappear meanwhile."""
-Answers = Mapping[tuple[str, BatchRequest], ReplicaBytes | None]
+Answer = ReplicaBytes | Disagreement | None
+Answers = Mapping[tuple[str, BatchRequest], Answer]
 """The batches that other replicas have, by the name of the partition and the request."""
 
 
@@ -173,7 +179,7 @@ class _AnsweredDonor:
         self._answers = answers
         self._asked = asked
 
-    def find(self, request: BatchRequest) -> ReplicaBytes | None:
+    def find(self, request: BatchRequest) -> Answer:
         key = self._partition, request
         if key not in self._answers:
             self._asked.append(key)

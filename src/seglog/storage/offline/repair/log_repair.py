@@ -21,8 +21,9 @@ from seglog.core.types import MAX_INT64, NO_EPOCH, Buffer
 from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
 from seglog.storage.log.epochs import LeaderEpochs
+from seglog.storage.log.manifest import CHAINED
 from seglog.storage.offline.batch_reading import read_chunks
-from seglog.storage.offline.repair.replica_batches import BatchDonor, BatchRequest
+from seglog.storage.offline.repair.replica_batches import BatchDonor, BatchRequest, Disagreement
 from seglog.storage.offline.verify.stretch_walk import Hole, StretchWalk
 from seglog.storage.offline.verify.summary import LEGACY, Facts
 
@@ -62,15 +63,19 @@ class Removal(NamedTuple):
 
 
 class LogRepair(NamedTuple):
-    """The changes that make a log sound. ``tail_end`` is its end if batches at its end come from a replica."""
+    """The changes that make a log sound. ``tail_end`` is its end if batches at its end come from a replica.
+
+    ``disputes``: damage that replicas would restore in different ways; if there is any, nothing may be changed.
+    """
 
     patches: tuple[Patch, ...]
     gone: tuple[Removal, ...]
     tail_end: int | None = None
+    disputes: tuple[str, ...] = ()
 
     @property
     def is_needed(self) -> bool:
-        return bool(self.patches or self.gone)
+        return bool(self.patches or self.gone or self.disputes)
 
 
 class _BatchPlace(NamedTuple):
@@ -151,6 +156,7 @@ def plan_log(
     ``until``: the log had all offsets before this one, and ``replica`` may have those that are missing at its end.
     """
     tail_end: int | None = None
+    disputes: list[str] = []
     walk = StretchWalk(file, facts)
     walk.run(0, file.size())
     patches: list[Patch] = []
@@ -161,7 +167,7 @@ def plan_log(
         if not restored:
             holes.append(hole)
     if replica is not None:
-        restored, tail_end = _restore_batches(
+        restored, tail_end, disputes = _restore_batches(
             PatchedFile(file, patches), facts, epochs, holes, replica, is_last=is_last, until=until
         )
         patches += restored
@@ -171,7 +177,9 @@ def plan_log(
     patched = PatchedFile(file, patches)
     fixer.run(_batches(patched, facts, holes), holes, patched.size())
     by_position = {patch.position: patch for patch in (*patches, *fixer.patches)}
-    return LogRepair(tuple(by_position[position] for position in sorted(by_position)), tuple(fixer.gone), tail_end)
+    return LogRepair(
+        tuple(by_position[position] for position in sorted(by_position)), tuple(fixer.gone), tail_end, tuple(disputes)
+    )
 
 
 def _restore_batches(
@@ -183,10 +191,11 @@ def _restore_batches(
     *,
     is_last: bool,
     until: int | None,
-) -> tuple[list[Patch], int | None]:
-    """Patches for the holes whose bytes a replica has, and the log's end if they reach it."""
+) -> tuple[list[Patch], int | None, list[str]]:
+    """Patches for the holes whose bytes a replica has, the log's end if they reach it, and disputes of replicas."""
     sound = list(_batches(file, facts, holes))
     patches, tail_end = [], None
+    disputes: list[str] = []
     size = file.size()
     known = () if epochs is None else tuple(epochs.entries)
     is_cut = until is not None and not (holes and holes[-1].end == size)
@@ -198,14 +207,18 @@ def _restore_batches(
         end = until if until is not None and is_tail and until > low else None
         if hole.start == size and end is None:
             continue
-        request = BatchRequest(low, high - 1, hole.end - hole.start, known, is_tail and is_last, end)
+        header = file.pread(min(CHAINED, hole.end - hole.start), hole.start)
+        request = BatchRequest(low, high - 1, hole.end - hole.start, known, is_tail and is_last, end, header)
         found = replica.find(request)
-        if found is not None:
+        if isinstance(found, Disagreement):
+            where = f"position {hole.start}, from offset {low} on: {hole.reason}"
+            disputes.append(f"{where}; {' and '.join(found.files)} have different batches there, each of them sound")
+        elif found is not None:
             offsets = f"offset {found.first}" if found.first == found.last else f"offsets {found.first} to {found.last}"
             what = f"bytes of {offsets} at position {hole.start}: as in {found.file} ({hole.reason})"
             patches.append(Patch(hole.start, found.data, what))
             tail_end = found.last + 1 if is_tail else None
-    return patches, tail_end
+    return patches, tail_end, disputes
 
 
 def _restore_size(file: File, hole: Hole) -> list[Patch]:

@@ -308,6 +308,12 @@ class _Planner:
                 repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last, until=until)
         if not repair.is_needed:
             return
+        self._refusals += [
+            f"{segment.paths.log}, {one}: find out which is right, and name that replica alone with repair --from"
+            for one in repair.disputes
+        ]
+        if repair.disputes:
+            return
         self._logs[at] = repair
         if is_last and repair.tail_end is not None:
             self._end = repair.tail_end

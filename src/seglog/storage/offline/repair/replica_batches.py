@@ -8,7 +8,7 @@ exactly, or at the end of a file all offsets up to one that the log is known to 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
@@ -20,6 +20,7 @@ from seglog.storage.formats.batch_walk import walk
 from seglog.storage.formats.checkpoints import encode_id, read_partition_metadata
 from seglog.storage.formats.paths import is_partition, list_segments
 from seglog.storage.log.epochs import LeaderEpochs
+from seglog.storage.log.manifest import CHAINED
 
 
 class ReplicaBytes(NamedTuple):
@@ -31,11 +32,18 @@ class ReplicaBytes(NamedTuple):
     file: str
 
 
+class Disagreement(NamedTuple):
+    """Replicas have different batches there, each of them sound, and the damaged one does not tell which is right."""
+
+    files: tuple[str, ...]
+
+
 class BatchRequest(NamedTuple):
     """Batches that are damaged: all with offsets from ``low`` to ``high``, in ``size`` bytes.
 
     ``is_tail``: the first of them that have that size, as the replica's log may be longer. ``until``: or all up to
     before this offset, without a gap and in at least ``size`` bytes. ``epochs`` are those of our checkpoint.
+    ``header``: the first 21 bytes there, which may be damaged.
     """
 
     low: int
@@ -44,12 +52,29 @@ class BatchRequest(NamedTuple):
     epochs: tuple[tuple[int, int], ...] = ()
     is_tail: bool = False
     until: int | None = None
+    header: bytes = b""
 
 
 class BatchDonor(Protocol):
     """Another replica, or several."""
 
-    def find(self, request: BatchRequest) -> ReplicaBytes | None: ...
+    def find(self, request: BatchRequest) -> ReplicaBytes | Disagreement | None: ...
+
+
+def agree(request: BatchRequest, found: Sequence[ReplicaBytes]) -> ReplicaBytes | Disagreement | None:
+    """The batches that all replicas have, or the only ones that continue the header that is left.
+
+    A replica whose log is shorter may have the first of them only.
+    """
+    if not found:
+        return None
+    longest = max(found, key=lambda one: len(one.data))
+    if all(longest.data.startswith(one.data) for one in found):
+        return longest
+    continued = [one for one in found if len(request.header) == CHAINED and one.data.startswith(request.header)]
+    if len({one.data for one in continued}) == 1:
+        return continued[0]
+    return Disagreement(tuple(one.file for one in found))
 
 
 class ReplicaBatches:
