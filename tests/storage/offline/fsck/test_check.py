@@ -312,6 +312,17 @@ def test_donors_that_disagree_restore_nothing_if_no_header_tells(tmp_path: Path)
     assert (first / "web-0" / f"{0:020d}.log").read_bytes() == damaged
 
 
+@pytest.mark.parametrize("where", [8, 20, 64])
+def test_damage_beside_the_wanted_batches_of_a_donor_does_not_matter(tmp_path: Path, where: int) -> None:
+    made = _of_epoch(0, numbered(0, 300))
+    first, second = _sound(tmp_path / "a", made), _sound(tmp_path / "b", made)
+    whole = (first / "web-0" / f"{0:020d}.log").read_bytes()
+    _hit(first, made, 5)
+    _hit(second, made, 6, where)
+    assert not _mend(_places(first, second)).is_damaged
+    assert (second / "web-0" / f"{0:020d}.log").read_bytes() == whole
+
+
 def test_others_are_compared_where_the_first_replica_is_damaged(tmp_path: Path) -> None:
     made = _of_epoch(0, numbered(0, 300))
     first = _sound(tmp_path / "a", made)
@@ -320,6 +331,33 @@ def test_others_are_compared_where_the_first_replica_is_damaged(tmp_path: Path) 
     (found,) = _differences(first, second, third)
     assert (found.first, found.end, found.severity) == (15, 18, Severity.DAMAGE)
     assert set(found.replicas) == {str(second / "web-0"), str(third / "web-0")}
+
+
+# Without a checkpoint of leader epochs
+
+
+@pytest.mark.parametrize(("at", "where"), [(7, 64), (6, 64), (6, 18), (19, 18), (19, 64)])
+@pytest.mark.parametrize("checkpoint", [None, "garbage"])
+def test_a_batch_of_a_former_leader_is_never_restored(
+    tmp_path: Path, at: int, where: int, checkpoint: str | None
+) -> None:
+    """Batch 6 is the first of the later epoch, batch 19 the last of the log."""
+    made = numbered(0, 60)
+    shared = _of_epoch(0, made[:6])
+    led = [*shared, *_of_epoch(2, made[6:])]
+    other = _same_size(_same_size(_same_size(_of_epoch(1, made), 6, 1), 7, 1), 19, 1)
+    first = _sound(tmp_path / "a", led, "0\n2\n0 0\n2 18\n")
+    former = _sound(tmp_path / "b", [*shared, *other[6:]], "0\n2\n0 0\n1 18\n")
+    whole = (first / "web-0" / f"{0:020d}.log").read_bytes()
+    damaged = _hit(first, led, at, where)
+    epochs = first / "web-0" / "leader-epoch-checkpoint"
+    epochs.unlink() if checkpoint is None else epochs.write_text(checkpoint)
+    carry_out_repairs(_planned(first, former))
+    assert (first / "web-0" / f"{0:020d}.log").read_bytes() == damaged
+    right = _sound(tmp_path / "c", led, "0\n2\n0 0\n2 18\n")
+    carry_out_repairs(_planned(first, right))
+    after = (first / "web-0" / f"{0:020d}.log").read_bytes()
+    assert after == (damaged if (at, where) == (19, 18) else whole)
 
 
 # Incremental

@@ -149,9 +149,11 @@ def plan_log(
     *,
     is_last: bool = True,
     until: int | None = None,
+    history: LeaderEpochs | None = None,
 ) -> LogRepair:
     """Plan the repair of a log; ``epochs`` and ``end_offset`` are None if not known or not trusted.
 
+    ``history``: the epochs by a checkpoint that no batch contradicts, also those of offsets that the log has lost.
     ``replica`` may have the batches that are damaged here; its log may be longer than the last segment (``is_last``).
     ``until``: the log had all offsets before this one, and ``replica`` may have those that are missing at its end.
     """
@@ -168,7 +170,7 @@ def plan_log(
             holes.append(hole)
     if replica is not None:
         restored, tail_end, disputes = _restore_batches(
-            PatchedFile(file, patches), facts, epochs, holes, replica, is_last=is_last, until=until
+            PatchedFile(file, patches), facts, history, holes, replica, is_last=is_last, until=until
         )
         patches += restored
         starts = {patch.position for patch in restored}
@@ -209,6 +211,10 @@ def _restore_batches(
             continue
         header = file.pread(min(CHAINED, hole.end - hole.start), hole.start)
         request = BatchRequest(low, high - 1, hole.end - hole.start, known, is_tail and is_last, end, header)
+        request = request._replace(
+            before=_epoch_of(sound[at - 1], epochs) if at else NO_EPOCH,
+            after=NO_EPOCH if is_tail else _epoch_of(sound[at], epochs),
+        )
         found = replica.find(request)
         if isinstance(found, Disagreement):
             where = f"position {hole.start}, from offset {low} on: {hole.reason}"
@@ -219,6 +225,15 @@ def _restore_batches(
             patches.append(Patch(hole.start, found.data, what))
             tail_end = found.last + 1 if is_tail else None
     return patches, tail_end, disputes
+
+
+def _epoch_of(batch: _BatchPlace, epochs: LeaderEpochs | None) -> int:
+    """The leader epoch of a sound batch; -1 if it has none, or if the checkpoint says that the batch's is wrong."""
+    if batch.epoch == LEGACY:
+        return NO_EPOCH
+    if epochs is not None and epochs.entries and batch.base >= epochs.entries[0].start_offset:
+        return epochs.epoch_for_offset(batch.base)
+    return batch.epoch
 
 
 def _restore_size(file: File, hole: Hole) -> list[Patch]:

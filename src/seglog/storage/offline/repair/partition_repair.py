@@ -8,6 +8,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -298,14 +299,19 @@ class _Planner:
         is_last = at + 1 == len(files.segments)
         end = self._known_end() if is_last else None
         epochs = files.epochs if trusts_epochs else None
+        is_read = os.path.join(self._path, LEADER_EPOCHS) not in {
+            finding.file for finding in files.findings if finding.severity is Severity.DAMAGE
+        }
+        history = files.epochs if is_read and not self._epochs_contradict_batches() else None
         until = self._had_all_until() if is_last else None
         if not is_last and files.context.was_cleaned is False:
             until = segment.limit_offset
         with closing(self._fs.open(segment.paths.log, write=False)) as file:
-            repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last, until=until)
+            plan = partial(plan_log, is_last=is_last, until=until, history=history)
+            repair = plan(file, self._facts[at], epochs, end, self._replica)
             if end is not None and end < self._end and repair.gone:  # it ends behind that: a snapshot is missing
                 end = None
-                repair = plan_log(file, self._facts[at], epochs, end, self._replica, is_last=is_last, until=until)
+                repair = plan(file, self._facts[at], epochs, end, self._replica)
         if not repair.is_needed:
             return
         self._refusals += [

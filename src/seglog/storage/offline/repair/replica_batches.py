@@ -2,7 +2,8 @@
 
 Replicas of a partition have the same batches at the same offsets, unless each has compacted its own. A batch is taken
 only if its CRC is right, its leader epoch is that of our checkpoint, and it and its neighbours fill the damaged bytes
-exactly, or at the end of a file all offsets up to one that the log is known to have had.
+exactly, or at the end of a file all offsets up to one that the log is known to have had. Without a checkpoint, the
+sound batches on both sides, or the header that is left, must rule out a former leader.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import NamedTuple, Protocol
 
 from seglog.core.errors import CorruptError, InvalidLogDirError
 from seglog.core.fs import Fs
-from seglog.core.types import NO_EPOCH
+from seglog.core.types import NO_EPOCH, Buffer
 from seglog.records import any_magic
+from seglog.records.batch import Entry
 from seglog.storage.formats.batch_walk import walk
 from seglog.storage.formats.checkpoints import encode_id, read_partition_metadata
 from seglog.storage.formats.paths import is_partition, list_segments
@@ -43,7 +45,8 @@ class BatchRequest(NamedTuple):
 
     ``is_tail``: the first of them that have that size, as the replica's log may be longer. ``until``: or all up to
     before this offset, without a gap and in at least ``size`` bytes. ``epochs`` are those of our checkpoint.
-    ``header``: the first 21 bytes there, which may be damaged.
+    ``header``: the first 21 bytes there, which may be damaged. ``before`` and ``after``: the leader epochs of the sound
+    batches on both sides, -1 if there is none or our checkpoint contradicts it.
     """
 
     low: int
@@ -53,6 +56,8 @@ class BatchRequest(NamedTuple):
     is_tail: bool = False
     until: int | None = None
     header: bytes = b""
+    before: int = NO_EPOCH
+    after: int = NO_EPOCH
 
 
 class BatchDonor(Protocol):
@@ -94,40 +99,38 @@ class ReplicaBatches:
     def _up_to(self, request: BatchRequest) -> ReplicaBytes | None:
         if request.until is None:
             return None
-        epochs = LeaderEpochs(request.epochs)
-        parts: list[bytes] = []
-        reached, file = request.low, ""
-        for data, base, following, epoch, name in self._batches(request.low):
-            if reached >= request.until:
-                break
-            if base != reached or following > request.until or not _is_of(epochs, base, epoch):
+        taken: list[_Batch] = []
+        reached = request.low
+        for batch in self._batches(request.low):
+            if batch.base != reached or batch.following > request.until or not batch.is_right(request):
                 return None
-            parts.append(data)
-            reached, file = following, file or name
-        data = b"".join(parts)
-        if not data or reached != request.until or len(data) < request.size:
+            taken.append(batch)
+            reached = batch.following
+            if reached == request.until:
+                break
+        size = sum(batch.entry.size for batch in taken)
+        if not taken or reached != request.until or size < request.size:
             return None
-        return ReplicaBytes(data, request.low, reached - 1, file)
+        return _joined(request, taken, None)
 
     def _of_size(self, request: BatchRequest) -> ReplicaBytes | None:
-        epochs = LeaderEpochs(request.epochs)
-        parts: list[bytes] = []
-        first = last = -1
-        file = ""
+        taken: list[_Batch] = []
         left = request.size
-        for data, base, following, epoch, name in self._batches(request.low):
-            if base > request.high or (request.is_tail and not left):
-                break
-            fits = base >= request.low and following - 1 <= request.high and len(data) <= left
-            if not fits or not _is_of(epochs, base, epoch):
+        for batch in self._batches(request.low):
+            if batch.base > request.high:
+                return _joined(request, taken, batch) if taken and not left else None
+            fits = batch.base >= request.low and batch.following - 1 <= request.high and batch.entry.size <= left
+            if not fits or not batch.is_right(request):
                 return None
-            parts.append(data)
-            left -= len(data)
-            first, last, file = base if first < 0 else first, following - 1, file or name
-        return ReplicaBytes(b"".join(parts), first, last, file) if parts and not left else None
+            taken.append(batch)
+            left -= batch.entry.size
+            is_whole = request.is_tail or batch.following > request.high
+            if not left and is_whole and _are_epochs_known(request, taken):
+                break  # the next one may be damaged
+        return _joined(request, taken, None) if taken and not left else None
 
-    def _batches(self, low: int) -> Iterator[tuple[bytes, int, int, int, str]]:
-        """The batches that end at ``low`` or after it: bytes, first and next offset, epoch, file."""
+    def _batches(self, low: int) -> Iterator[_Batch]:
+        """The batches that end at ``low`` or after it. They are not checked."""
         segments = list_segments(self._fs, self.path)
         for at, segment in enumerate(segments):
             if at + 1 < len(segments) and segments[at + 1].base_offset <= low:
@@ -135,19 +138,62 @@ class ReplicaBatches:
             with closing(self._fs.open(segment.log, write=False)) as file:
                 for entry, _, data in walk(file):
                     header = any_magic.describe(data, entry)
-                    if header.last_offset < low:
-                        continue
-                    any_magic.check(data, entry)
-                    batch = bytes(data[entry.position : entry.position + entry.size])
-                    epoch = header.leader_epoch if entry.magic == 2 else NO_EPOCH
-                    yield batch, header.base_offset, header.next_offset, epoch, segment.log
+                    if header.last_offset >= low:
+                        epoch = header.leader_epoch if entry.magic == 2 else NO_EPOCH
+                        yield _Batch(data, entry, header.base_offset, header.next_offset, epoch, segment.log)
 
 
-def _is_of(epochs: LeaderEpochs, offset: int, epoch: int) -> bool:
-    """Whether our checkpoint has this epoch at the offset, or begins after it."""
-    if not epochs.entries or epoch == NO_EPOCH or offset < epochs.entries[0].start_offset:
+class _Batch(NamedTuple):
+    data: Buffer
+    entry: Entry
+    base: int
+    following: int
+    epoch: int
+    file: str
+
+    @property
+    def bytes(self) -> bytes:
+        return bytes(self.data[self.entry.position : self.entry.position + self.entry.size])
+
+    def is_right(self, request: BatchRequest) -> bool:
+        """Whether the epoch is possible there. `CorruptBatchError` if the batch is damaged."""
+        any_magic.check(self.data, self.entry)
+        if self.epoch == NO_EPOCH:
+            return True
+        if _is_known(request, self.base):
+            return LeaderEpochs(request.epochs).epoch_for_offset(self.base) == self.epoch
+        return request.before <= self.epoch and (request.after == NO_EPOCH or self.epoch <= request.after)
+
+
+def _is_known(request: BatchRequest, offset: int) -> bool:
+    """Whether our checkpoint has the epoch of this offset."""
+    return bool(request.epochs) and offset >= request.epochs[0][1]
+
+
+def _are_epochs_known(request: BatchRequest, taken: Sequence[_Batch]) -> bool:
+    """Whether only one leader can have written these batches; the files need not tell it if it was another one.
+
+    Within an epoch, one leader has written every offset, and two logs with a batch of one epoch at one offset are the
+    same before it.
+    """
+    if all(batch.epoch == NO_EPOCH or _is_known(request, batch.base) for batch in taken):
         return True
-    return epochs.epoch_for_offset(offset) == epoch
+    if request.before == request.after != NO_EPOCH:
+        return True
+    return len(request.header) == CHAINED and taken[0].bytes.startswith(request.header) and len(taken) == 1
+
+
+def _joined(request: BatchRequest, taken: Sequence[_Batch], following: _Batch | None) -> ReplicaBytes | None:
+    """The batches, unless they may be those of a former leader."""
+    is_followed = (
+        following is not None
+        and request.after != NO_EPOCH
+        and (following.base, following.epoch) == (request.high + 1, request.after)
+    )
+    if not is_followed and not _are_epochs_known(request, taken):
+        return None
+    data = b"".join(batch.bytes for batch in taken)
+    return ReplicaBytes(data, taken[0].base, taken[-1].following - 1, taken[0].file)
 
 
 def find_replica(fs: Fs, given: str, partition: str) -> ReplicaBatches | None:
