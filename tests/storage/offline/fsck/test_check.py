@@ -226,6 +226,29 @@ def test_records_that_a_replica_lacks_are_a_difference_and_a_later_start_is_none
     assert _differences(first, second) == []
 
 
+def test_differences_far_apart_are_not_one(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 300))
+    first, second = _sound(tmp_path / "a", made), _sound(tmp_path / "b", [*made[:3], *made[4:60], *made[61:]])
+    assert [(one.first, one.end) for one in _differences(first, second)] == [(9, 12), (180, 183)]
+    third = _sound(tmp_path / "c", _same_size(made, 5))
+    fourth = _sound(tmp_path / "d", _same_size(_same_size(made, 70), 71))
+    found = _differences(third, fourth, first)
+    assert {(one.first, one.end, one.right) for one in found} == {
+        (15, 18, (str(fourth / "web-0"), str(first / "web-0"))),
+        (210, 216, (str(third / "web-0"), str(first / "web-0"))),
+    }
+
+
+def test_each_leader_epoch_is_judged_alone(tmp_path: Path) -> None:
+    made = numbered(0, 60)
+    led = [*_of_epoch(0, made[:6]), *_of_epoch(2, made[6:])]
+    wrong = [*led[:5], *_of_epoch(2, made[5:6]), *_of_epoch(0, made[6:7]), *led[7:]]
+    checkpoint = "0\n2\n0 0\n2 18\n"
+    first, second = _sound(tmp_path / "a", led, checkpoint), _sound(tmp_path / "b", wrong, checkpoint)
+    found = [(one.first, one.end, one.why) for one in _differences(first, second)]
+    assert found == [(15, 18, "leader epoch 0"), (18, 21, "leader epoch 2")]
+
+
 def test_compacted_replicas_may_lack_records_with_a_key(tmp_path: Path) -> None:
     records = [[NewRecord(b"v%d" % at, b"k%d" % (at % 3), 1000 * at)] for at in range(20)]
     made = [encode_batch(each, base_offset=at, leader_epoch=0) for at, each in enumerate(records)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog.core.clock import SystemClock
@@ -230,16 +230,26 @@ class _ReplicaComparison:
         ]
         if self._since_manifest:
             ranges = [one for each in ranges for one in self._narrowed(left, right, each)]
+        cuts = sorted({*(start for _, start in left.state.epochs), agreed(left.files, right.files)})
+        ranges = [each for one in ranges for each in _split(one, cuts)]
         is_compacted = any(one.state.is_compacted for one in self._replicas)
         findings = (one for each in ranges[:_MOST_RANGES] for one in self._records(left, right, each))
         last: Difference | None = None
-        for one in merge(findings):
+        judged = 0
+        for one in _adjacent(findings, cuts):
             if one.kind is RangeKind.DAMAGED and one.side == "left":
                 damaged.append(OffsetRange(one.first, one.end))
             difference = self._judge(left, right, one, is_compacted=is_compacted)
             if difference is None:
                 continue
-            if last is not None and last.what == difference.what:
+            judged += 1
+            if judged > _MOST_RANGES:
+                names = left.name, right.name
+                what = f"further records between {names[0]} and {names[1]} are not compared"
+                last = difference._replace(end=within.end, what=what, right=(), why="they differ at too many places")
+                break
+            is_note = last is not None and last.severity is Severity.NOTE
+            if last is not None and is_note and last.end == difference.first and last[2:] == difference[2:]:
                 last = last._replace(end=difference.end)
                 continue
             if last is not None:
@@ -247,7 +257,7 @@ class _ReplicaComparison:
             last = difference
         if last is not None:
             yield last
-        if len(ranges) > _MOST_RANGES:
+        if judged <= _MOST_RANGES < len(ranges):
             rest = OffsetRange(ranges[_MOST_RANGES].first, ranges[-1].end)
             names = left.name, right.name
             what = f"{len(ranges) - _MOST_RANGES} more ranges between {names[0]} and {names[1]} are not compared"
@@ -318,6 +328,33 @@ class _ReplicaComparison:
 def _chosen(replicas: Sequence[Replica]) -> Replica:
     name = choose([one.files for one in replicas]).replica.directory
     return next(one for one in replicas if one.name == name)
+
+
+def _split(wanted: OffsetRange, cuts: Iterable[int]) -> Iterator[OffsetRange]:
+    """
+    >>> list(_split(OffsetRange(2, 9), [0, 2, 5, 9]))
+    [OffsetRange(first=2, end=5), OffsetRange(first=5, end=9)]
+    """
+    first = wanted.first
+    for cut in cuts:
+        if first < cut < wanted.end:
+            yield OffsetRange(first, cut)
+            first = cut
+    yield OffsetRange(first, wanted.end)
+
+
+def _adjacent(findings: Iterable[Comparison], cuts: Container[int]) -> Iterator[Comparison]:
+    """Merge findings that are alike if one begins where the other ends, and not at one of ``cuts``."""
+    last: Comparison | None = None
+    for one in findings:
+        if last is not None and last.end == one.first and one.first not in cuts and last.is_like(one):
+            (last,) = merge((last, one))
+            continue
+        if last is not None:
+            yield last
+        last = one
+    if last is not None:
+        yield last
 
 
 def _union(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
