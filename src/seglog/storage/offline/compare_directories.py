@@ -184,6 +184,16 @@ def _partitions(fs: Fs, path: str) -> Mapping[TopicPartition, PartitionDir] | Pa
 
 def read_copy(fs: Fs, partition: PartitionDir, top: TopFiles) -> PartitionCopy:
     """The state of a partition by its files. FileNotFoundError if a broker deletes a segment meanwhile."""
+    return PartitionCopy(
+        partition.path,
+        read_side(fs, partition, top.log_starts),
+        top.claimed(partition.topic_partition),
+        read_partition_metadata(fs, partition.path),
+    )
+
+
+def read_side(fs: Fs, partition: PartitionDir, log_starts: Mapping[TopicPartition, int]) -> Side:
+    """The segments of a partition and their offsets. FileNotFoundError as above."""
     segments = [
         SegmentBytes(one.base_offset, one.log, fs.stat(one.log).size) for one in list_segments(fs, partition.path)
     ]
@@ -194,13 +204,8 @@ def read_copy(fs: Fs, partition: PartitionDir, top: TopFiles) -> PartitionCopy:
             segments[-1] = segments[-1]._replace(size=size)
         except CorruptError:  # the comparison reports it; offsets before it can be compared
             _, end = find_end(fs, segments[-1], permissive=True)
-    log_start = min(max(top.log_starts.get(partition.topic_partition, 0), first), end)
-    return PartitionCopy(
-        partition.path,
-        Side(tuple(segments), log_start, end),
-        top.claimed(partition.topic_partition),
-        read_partition_metadata(fs, partition.path),
-    )
+    log_start = min(max(log_starts.get(partition.topic_partition, 0), first), end)
+    return Side(tuple(segments), log_start, end)
 
 
 def _pair(name: TopicPartition, left: PartitionCopy | None, right: PartitionCopy | None, until: Until) -> PartitionPair:

@@ -284,6 +284,46 @@ def test_topics_of_one_name_are_not_compared(tmp_path: Path) -> None:
     assert "these are topics of one name with different ids" in str(found)
 
 
+# Damaged files beside the logs
+
+
+_DAMAGED = (
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+    "seglog.topics",
+    "web-0/partition.metadata",
+    "web-0/leader-epoch-checkpoint",
+)
+_NO_DAMAGE = (".kafka_cleanshutdown", "meta.properties", "seglog.watermarks", "web-0/seglog.manifest")
+"""`verify` reports no damage of these."""
+
+
+@pytest.mark.parametrize("name", [*_DAMAGED, *_NO_DAMAGE])
+def test_a_small_file_of_garbage_does_not_end_the_check(tmp_path: Path, name: str) -> None:
+    made = _of_epoch(0, numbered(0, 30))
+    first = _sound(tmp_path / "a", made)
+    shutil.copytree(first, tmp_path / "b")
+    (first / name).write_bytes(b"garbage\xff\n")
+    for since_manifest in (False, True):
+        report = check(_places(first, tmp_path / "b"), since_manifest=since_manifest, workers=1)
+        assert [one for each in report.partitions for one in each.differences] == []
+    assert report.is_damaged == (name in _DAMAGED)
+    assert [bool(one.plan.all_steps or one.plan.all_refusals) for one in plan_repairs(report)] == [True] * (
+        name in _DAMAGED
+    )
+
+
+def test_a_damaged_high_watermark_claims_no_offset(tmp_path: Path) -> None:
+    """Records that it does not prove to be committed are no difference."""
+    made = _of_epoch(0, numbered(0, 30))
+    first, second = _sound(tmp_path / "a", made), _sound(tmp_path / "b", _other(made, 9))
+    assert len(_differences(first, second)) == 1
+    (first / "replication-offset-checkpoint").write_text("garbage")
+    assert _differences(first, second) == []
+
+
 # Replicas that disagree about a damaged batch
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from seglog.core.clock import SystemClock
 from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
-from seglog.storage.formats.checkpoints import read_leader_epochs, read_offsets
+from seglog.storage.formats.checkpoints import read_leader_epochs, read_offsets, read_partition_metadata
 from seglog.storage.formats.paths import (
     CLEANER_OFFSETS,
     PartitionDir,
@@ -23,8 +23,8 @@ from seglog.storage.formats.paths import (
     partition_at,
 )
 from seglog.storage.formats.topics_file import read_topics
-from seglog.storage.log.manifest import SealedSegment, read_manifest
-from seglog.storage.offline.compare_directories import read_copy
+from seglog.storage.log.manifest import read_manifest
+from seglog.storage.offline.compare_directories import read_side
 from seglog.storage.offline.fsck.blocks import Block, OffsetRange, read_blocks
 from seglog.storage.offline.kraft_metadata import read_kraft_metadata
 from seglog.storage.offline.repair import RepairPlan, carry_out, lock_directory, plan_repair
@@ -38,6 +38,7 @@ from seglog.storage.offline.repair.replica_batches import (
 from seglog.storage.offline.top_files import TopFiles
 from seglog.storage.offline.verify import VerifyReport, verify
 
+T = TypeVar("T")
 _ATTEMPTS: Final = 30
 """Looks at a partition whose files disappear meanwhile."""
 Answer = ReplicaBytes | Disagreement | None
@@ -48,8 +49,8 @@ Answers = Mapping[tuple[str, BatchRequest], Answer]
 class ReplicaState(NamedTuple):
     """A partition in one log directory. Its own log is committed up to before ``committed``, as far as files tell.
 
-    ``has_high_watermark``: a file told it; otherwise it is the end of the log. ``is_compacted``: the cleaner has
-    replaced segments, or may do so.
+    ``has_high_watermark``: a file told it; otherwise it is the end of the log, or its start if that file is damaged.
+    ``is_compacted``: the cleaner has replaced segments, or may do so.
     """
 
     partition: TopicPartition
@@ -111,30 +112,34 @@ def _read(fs: Fs, partition: PartitionDir, since_manifest: bool, compacted: _Com
     if not list_segments(fs, path):
         return None
     top = TopFiles(fs, directory)
-    node = claimed = None
-    with suppress(CorruptError):  # `verify` reports it
-        claimed, node = top.claimed(partition.topic_partition), top.broker
-    copy = read_copy(fs, partition, top)
-    start, end = copy.side.log_start, copy.side.log_end
+    # `verify` reports damage of these files.
+    node = _sound(lambda: top.broker, None)
+    claimed = _sound(lambda: top.claimed(partition.topic_partition), 0)
+    side = read_side(fs, partition, _sound(lambda: top.log_starts, {}))
+    start, end = side.log_start, side.log_end
     committed = end if claimed is None else min(max(claimed, start), end)
-    epochs: tuple[tuple[int, int], ...] = ()
-    sealed: Mapping[int, SealedSegment] = {}
-    with suppress(CorruptError):
-        epochs = tuple((one.epoch, one.start_offset) for one in read_leader_epochs(fs, path))
-        sealed = read_manifest(fs, path) if since_manifest else {}
+    sealed = _sound(lambda: read_manifest(fs, path), {}) if since_manifest else {}
     return ReplicaState(
         partition.topic_partition,
         path,
         node,
-        copy.topic_id,
+        _sound(lambda: read_partition_metadata(fs, path), None),
         start,
         end,
         committed,
         claimed is not None,
-        epochs,
+        tuple((one.epoch, one.start_offset) for one in _sound(lambda: read_leader_epochs(fs, path), ())),
         compacted.has(partition.topic_partition),
         tuple(read_blocks(fs, path, OffsetRange(start, committed), sealed)),
     )
+
+
+def _sound(read: Callable[[], T], otherwise: T) -> T:
+    """A file's content, or ``otherwise`` if it is damaged."""
+    try:
+        return read()
+    except CorruptError:
+        return otherwise
 
 
 class _CompactedTopics:
@@ -146,19 +151,21 @@ class _CompactedTopics:
 
     @cached_property
     def _policies(self) -> Mapping[str, str]:
-        with suppress(CorruptError):
-            kraft = read_kraft_metadata(self._fs, self._directory)
-            configs: dict[str, Mapping[str, str]] = {} if kraft is None else dict(kraft.configs)
-            configs |= {name: entry.config for name, entry in read_topics(self._fs, self._directory).items()}
-            return {name: config.get("cleanup.policy", "") for name, config in configs.items()}
-        return {}
+        kraft = _sound(lambda: read_kraft_metadata(self._fs, self._directory), None)
+        configs: dict[str, Mapping[str, str]] = {} if kraft is None else dict(kraft.configs)
+        topics = _sound(lambda: read_topics(self._fs, self._directory), {})
+        configs |= {name: entry.config for name, entry in topics.items()}
+        return {name: config.get("cleanup.policy", "") for name, config in configs.items()}
+
+    @cached_property
+    def _cleaned(self) -> Container[TopicPartition] | None:
+        return _sound(lambda: read_offsets(self._fs, os.path.join(self._directory, CLEANER_OFFSETS)), None)
 
     def has(self, partition: TopicPartition) -> bool:
+        """Also if the cleaner's checkpoint is damaged: it may have been there."""
         if "compact" in self._policies.get(partition.topic, ""):
             return True
-        with suppress(CorruptError):  # `verify` reports it
-            return partition in read_offsets(self._fs, os.path.join(self._directory, CLEANER_OFFSETS))
-        return False
+        return self._cleaned is None or partition in self._cleaned
 
 
 def find_batches(fs: Fs, path: str, request: BatchRequest) -> ReplicaBytes | None:
