@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from seglog.core.errors import LogDirInUseError
 from seglog.core.fs import File, Fs, OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.batch import patch_offset_and_epoch, read_header
@@ -24,6 +25,7 @@ from seglog.storage.offline.fsck.check import (
     PlaceCall,
     PlaceRunner,
     PlannedRepair,
+    RepairStoppedError,
     carry_out_repairs,
     check,
     plan_repairs,
@@ -394,6 +396,59 @@ def test_others_are_compared_where_the_first_replica_is_damaged(tmp_path: Path) 
     (found,) = _differences(first, second, third)
     assert (found.first, found.end, found.severity) == (15, 18, Severity.DAMAGE)
     assert set(found.replicas) == {str(second / "web-0"), str(third / "web-0")}
+
+
+# The repairs of several directories
+
+
+def _two_damaged(path: Path) -> tuple[Path, Path, dict[str, bytes]]:
+    first, second = _copies(path, "plain", 2)
+    ((name, data),) = whole = list(_logs(first).items())
+    for replica, at in ((first, 1), (second, 3)):
+        (replica / name).write_bytes(flip(data, batches(data)[at].position + 80, 0))
+    return first, second, dict(whole)
+
+
+def test_no_directory_is_repaired_if_one_of_them_is_in_use(tmp_path: Path) -> None:
+    first, second, whole = _two_damaged(tmp_path)
+    planned = _planned(first, second)
+    damaged = _logs(first)
+    lock = OsFs().lock(str(second / ".lock"))
+    with pytest.raises(LogDirInUseError):
+        carry_out_repairs(planned)
+    lock.release()
+    assert _logs(first) == damaged
+    assert len(carry_out_repairs(planned)) == 2
+    assert _logs(first) == _logs(second) == whole
+
+
+def test_only_the_plan_that_was_shown_is_carried_out(tmp_path: Path) -> None:
+    first, second, whole = _two_damaged(tmp_path)
+    planned = _planned(first, second)
+    (name,) = whole
+    changed = flip((second / name).read_bytes(), batches(whole[name])[5].position + 80, 0)
+    (second / name).write_bytes(changed)
+    with pytest.raises(RepairStoppedError) as raised:
+        carry_out_repairs(planned)
+    assert f"{second / 't-0'} has changed since its repair was planned" in str(raised.value)
+    (backup,) = (first / "t-0" / ".seglog").glob("backup-*")
+    assert f"repaired before that: {first / 't-0'} (the originals are in {backup})" in str(raised.value)
+    assert (_logs(first), _logs(second)) == (whole, {name: changed})
+
+
+def test_two_partitions_of_one_directory_are_repaired(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 30))
+    first = _sound(tmp_path / "a", made)
+    shutil.copytree(first / "web-0", first / "web-1")
+    write_offsets(
+        OsFs(), str(first / "replication-offset-checkpoint"), {TopicPartition("web", at): 30 for at in range(2)}
+    )
+    shutil.copytree(first, tmp_path / "b")
+    whole = _logs(first)
+    for name, data in whole.items():
+        (first / name).write_bytes(flip(data, batches(data)[-1].position + 64, 0))
+    assert not _mend(_places(first, tmp_path / "b")).is_damaged
+    assert _logs(first) == whole
 
 
 # Without a checkpoint of leader epochs

@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog.core.clock import SystemClock
+from seglog.core.errors import SeglogError
 from seglog.core.fs import OsFs
 from seglog.core.overlay_fs import OverlayFs
 from seglog.core.types import MAX_INT64, NO_EPOCH, TopicPartition
@@ -26,6 +27,7 @@ from seglog.storage.offline.fsck.replica_reads import (
     plan,
     read_replica,
     repair,
+    try_lock,
 )
 from seglog.storage.offline.repair import RepairPlan
 from seglog.storage.offline.repair.partition_repair import RepairedPartition
@@ -460,13 +462,32 @@ def _answer(report: FsckReport, place: Place, name: str, request: BatchRequest, 
     )
 
 
+class RepairStoppedError(SeglogError):
+    """A repair failed after others were carried out."""
+
+
 def carry_out_repairs(planned: Sequence[PlannedRepair], run: PlaceRunner = run_here) -> list[RepairedPartition]:
-    """Repair, one directory after the other. `LogDirInUseError` while a broker runs on one of them."""
+    """Repair, one directory after the other.
+
+    Changes nothing and raises `LogDirInUseError` if a broker runs on one of them. Stops at one that needs another
+    repair than the planned one (`PlanChangedError`), or that fails. `RepairStoppedError` if others were repaired
+    before.
+    """
+    waiting = [one for one in planned if one.plan.all_steps]
+    if waiting:
+        run([PlaceCall(one.place, try_lock, (one.place.path,)) for one in waiting])
     done: list[RepairedPartition] = []
-    for one in planned:
-        if one.plan.all_steps:
-            (repaired,) = run([PlaceCall(one.place, repair, (one.place.path, one.answers))])
-            done += repaired
+    changed: list[str] = []
+    for one in waiting:
+        try:
+            (repaired,) = run([PlaceCall(one.place, repair, (one.place.path, one.answers, one.plan.all_steps))])
+        except (SeglogError, OSError) as error:
+            if not changed:
+                raise
+            raise RepairStoppedError(f"{error}; repaired before that: {', '.join(changed)}") from error
+        done += repaired
+        backups = [str(one.place._replace(path=each.backup)) for each in repaired if each.backup is not None]
+        changed.append(f"{one.place} (the originals are in {', '.join(backups)})" if backups else str(one.place))
     return done
 
 

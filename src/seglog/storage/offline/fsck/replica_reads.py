@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from seglog.core.clock import SystemClock
-from seglog.core.errors import CorruptError
+from seglog.core.errors import CorruptError, SeglogError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.storage.formats.checkpoints import read_leader_epochs, read_offsets, read_partition_metadata
@@ -28,7 +28,7 @@ from seglog.storage.offline.compare_directories import read_side
 from seglog.storage.offline.fsck.blocks import Block, OffsetRange, read_blocks
 from seglog.storage.offline.kraft_metadata import read_kraft_metadata
 from seglog.storage.offline.repair import RepairPlan, carry_out, lock_directory, plan_repair
-from seglog.storage.offline.repair.partition_repair import RepairedPartition
+from seglog.storage.offline.repair.partition_repair import RepairedPartition, RepairStep
 from seglog.storage.offline.repair.replica_batches import (
     BatchRequest,
     Disagreement,
@@ -200,8 +200,23 @@ def plan(fs: Fs, path: str, answers: Answers) -> tuple[RepairPlan, list[tuple[st
     return made, asked
 
 
-def repair(fs: Fs, path: str, answers: Answers) -> list[RepairedPartition]:
-    """Plan again, under the directory's lock, and carry it out. `LogDirInUseError` while a broker runs on it."""
+class PlanChangedError(SeglogError):
+    """The files have changed since the plan was made, so that another repair is needed now."""
+
+
+def try_lock(fs: Fs, path: str) -> None:
+    """Raise `LogDirInUseError` while a broker runs on the directory."""
+    with lock_directory(path, fs=fs):
+        pass
+
+
+def repair(fs: Fs, path: str, answers: Answers, confirmed: Sequence[RepairStep]) -> list[RepairedPartition]:
+    """Plan again, under the directory's lock, and carry it out if its steps are those that were ``confirmed``.
+
+    `LogDirInUseError` while a broker runs on it, and `PlanChangedError`.
+    """
     with lock_directory(path, fs=fs):
         made, _ = plan(fs, path, answers)
+        if list(made.all_steps) != list(confirmed):
+            raise PlanChangedError(f"{path} has changed since its repair was planned: check it again")
         return carry_out(made, fs=fs, clock=SystemClock())
