@@ -37,7 +37,8 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
 
 def _alarms(report: FsckReport) -> list[str]:
     found = [str(one) for _, each in report.places for one in each.verified.findings if one.severity is Severity.DAMAGE]
-    return found + [str(one) for each in report.partitions for one in each.differences]
+    differences = (one for each in report.partitions for one in each.differences)
+    return found + [str(one) for one in differences if one.severity is Severity.DAMAGE]
 
 
 def _create(bootstrap: str, replicas: int) -> None:

@@ -151,7 +151,7 @@ def _show(out: Out, report: FsckReport) -> None:
         out.line(f"{finding.severity.value}: {finding}")
     for place, directory in report.places:
         for path in directory.unsettled:
-            out.line(f"note: {place._replace(path=path)}: not compared: its files changed all the time")
+            out.line(f"note: {place._replace(path=path)}: not compared: its files kept changing")
     for one in report.partitions:
         for difference in one.differences:
             out.line(f"{_kind(difference)}: {one.partition}, {difference}")

@@ -46,8 +46,9 @@ class Comparison(NamedTuple):
 
     DIFFERS: ``fields`` are the `FIELDS` that differ. MISSING: ``side``, "left" or "right", is the log without the
     records. ``place`` is "start" if that log begins later, "end" if it ends earlier, otherwise "inside"; ``keyless`` is
-    the number of data records without a key, which compaction never removes. DAMAGED: ``side`` is the damaged log, and
-    ``reason`` has file and position of the first damage.
+    the number of data records without a key. Producers may not write these to a compacted topic; the cleaner removes
+    those from before the topic was compacted. DAMAGED: ``side`` is the damaged log, and ``reason`` has file and
+    position of the first damage.
     """
 
     kind: RangeKind

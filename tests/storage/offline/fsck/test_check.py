@@ -31,6 +31,7 @@ from seglog.storage.offline.fsck.check import (
     plan_repairs,
     run_here,
 )
+from seglog.storage.offline.fsck.replica_reads import read_replica
 from tests import golden
 from tests.cases import case, is_long
 from tests.kafka.jars import CURRENT
@@ -265,6 +266,59 @@ def test_compacted_replicas_may_lack_records_with_a_key(tmp_path: Path) -> None:
     assert (found.first, found.end) == (9, 10)
 
 
+def test_compacted_replicas_may_lack_records_without_a_key(tmp_path: Path) -> None:
+    """The cleaner removes those that were there before the topic was compacted (``Cleaner.shouldRetainRecord``)."""
+    records = [[NewRecord(b"v", None if at < 5 else b"k%d" % (at % 3), 1000 * at)] for at in range(20)]
+    made = [encode_batch(each, base_offset=at, leader_epoch=0) for at, each in enumerate(records)]
+    first, second = _sound(tmp_path / "a", made), _sound(tmp_path / "b", made[5:])
+    write_offsets(OsFs(), str(second / CLEANER_OFFSETS), {TopicPartition("web", 0): 15})
+    assert _differences(first, second) == []
+
+
+def _then(act: Callable[[], object]) -> PlaceRunner:
+    """Runs calls, and does something after the first ones, which read the replicas."""
+    acts = [act]
+
+    def run(calls: Sequence[PlaceCall]) -> list[Any]:
+        made = run_here(calls)
+        while acts:
+            acts.pop()()
+        return made
+
+    return run
+
+
+def test_ids_that_differ_for_a_moment_are_none(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 30))
+    texts = [f"version: 0\ntopic_id: {topic_id}" for topic_id in ("86Gyw9TlT2CBcYKTpLXG1w", "86Gyw9TlT2CBcYKTpLXG1A")]
+    for name, text in zip("ab", texts, strict=True):
+        _sound(tmp_path / name, made)
+        (tmp_path / name / "web-0" / "partition.metadata").write_text(text)
+    places = _places(tmp_path / "a", tmp_path / "b")
+    metadata = tmp_path / "b" / "web-0" / "partition.metadata"
+    (checked,) = check(places, _then(lambda: metadata.write_text(texts[0])), workers=1).partitions
+    assert (checked.compared, checked.differences) == ((0, 30), [])
+    metadata.write_text(texts[1])
+    (checked,) = check(places, _then(lambda: shutil.rmtree(metadata.parent)), workers=1).partitions
+    assert (checked.compared, checked.differences) == (None, [])
+
+
+def test_a_difference_that_cannot_be_seen_again_is_none(tmp_path: Path) -> None:
+    made = _of_epoch(0, numbered(0, 30))
+    first, second = _sound(tmp_path / "a", made), _sound(tmp_path / "b", [*made[:3], *made[4:]])
+    reads = 0
+
+    def run(calls: Sequence[PlaceCall]) -> list[Any]:
+        nonlocal reads
+        if calls[0].function is read_replica:
+            shutil.rmtree(second)
+        reads += calls[0].function is read_replica
+        return run_here(calls)
+
+    (checked,) = check(_places(first, second), run, workers=1).partitions
+    assert (reads, checked.differences) == (1, [])
+
+
 def test_records_of_a_former_leader_are_a_note(tmp_path: Path) -> None:
     made = numbered(0, 30)
     shared = _of_epoch(0, made[:6])
@@ -283,7 +337,7 @@ def test_topics_of_one_name_are_not_compared(tmp_path: Path) -> None:
         _sound(tmp_path / name, made)
         (tmp_path / name / "web-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
     (found,) = _differences(tmp_path / "a", tmp_path / "b")
-    assert "these are topics of one name with different ids" in str(found)
+    assert str(found) == "two topics share this name but have different ids; not compared"
 
 
 # Damaged files beside the logs

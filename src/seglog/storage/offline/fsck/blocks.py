@@ -156,8 +156,8 @@ def differing(left: Sequence[Block], right: Sequence[Block], within: OffsetRange
 
 
 def excerpt(fs: Fs, path: str, wanted: OffsetRange, most: int) -> tuple[bytes, int]:
-    """The batches that have an offset of ``wanted``, at least one, and then up to ``most`` bytes; and the offset up to
-    which they are all. Bytes that are not a batch end their segment's part."""
+    """The batches that have an offset of ``wanted``, at least one, and then up to ``most`` bytes; and the offset up
+    to which they are complete. Bytes that are not a batch end their segment's part."""
     parts: list[bytes] = []
     taken, reached = 0, wanted.first
     segments = list_segments(fs, path)

@@ -6,6 +6,7 @@ import os.path
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
@@ -88,7 +89,7 @@ class Replica(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Replicas differ at offsets from ``first`` to before ``end``.
+    """Replicas differ at offsets from ``first`` to before ``end``, or as a whole if these are the same.
 
     ``right``: the replicas that are right, for the reason ``why``; none if the files do not tell. A NOTE is legal: it
     needs no repair.
@@ -103,6 +104,8 @@ class Difference(NamedTuple):
     severity: Severity = Severity.DAMAGE
 
     def __str__(self) -> str:
+        if self.first == self.end:
+            return f"{self.what}; {self.why}"
         where = f"offset {self.first}" if self.end - self.first == 1 else f"offsets {self.first} to {self.end - 1}"
         if self.severity is Severity.NOTE:
             return f"{where}: {self.what}"
@@ -169,23 +172,31 @@ class _ReplicaComparison:
         self._since_manifest = since_manifest
 
     def check(self) -> PartitionCheck:
-        replicas = self._replicas
-        ids = {one.state.topic_id for one in replicas if one.state.topic_id is not None}
-        if len(ids) > 1:
-            names = tuple(one.name for one in replicas)
-            found = Difference(0, 1, "these are topics of one name with different ids", names, (), "not compared")
-            return PartitionCheck(self._partition, replicas, None, [found])
-        if len(replicas) < 2:
-            return PartitionCheck(self._partition, replicas, None, [])
+        if len(self._topic_ids()) > 1:
+            found = []
+            if self._read_again():  # a broker may have created the topic again between two reads
+                names = tuple(one.name for one in self._replicas)
+                what = "two topics share this name but have different ids"
+                found = [Difference(0, 0, what, names, (), "not compared")]
+            if not found or len(self._topic_ids()) > 1:
+                return PartitionCheck(self._partition, self._replicas, None, found)
+        if len(self._replicas) < 2:
+            return PartitionCheck(self._partition, self._replicas, None, [])
         differences = self._differences()
         for _ in range(_ATTEMPTS - 1):
-            if not differences or not self._read_again():
+            if not differences:
+                break
+            if not self._read_again():
+                differences = [one for one in differences if one.severity is Severity.NOTE]
                 break
             again = {(one.first, one.end, one.what) for one in self._differences()}
             differences = [one for one in differences if (one.first, one.end, one.what) in again]
         ends = [_common(*pair) for pair in self._pairs()]
         compared = OffsetRange(min(one.first for one in ends), max(one.end for one in ends))
         return PartitionCheck(self._partition, self._replicas, compared, differences)
+
+    def _topic_ids(self) -> set[UUID]:
+        return {one.state.topic_id for one in self._replicas if one.state.topic_id is not None}
 
     def _read_again(self) -> bool:
         """Whether all replicas are still there."""
@@ -292,7 +303,7 @@ class _ReplicaComparison:
                 return None
             what = f"{names[0]} and {names[1]} have the same records in other batches"
             return Difference(*where, what, names, (), "", Severity.NOTE)
-        if found.kind is RangeKind.MISSING and is_compacted and not found.keyless:
+        if found.kind is RangeKind.MISSING and is_compacted:
             return None
         if found.first >= agreed(left.files, right.files):
             what = (
@@ -382,7 +393,7 @@ def _common(left: Replica, right: Replica) -> OffsetRange:
 def _unread(left: Replica, right: Replica) -> Difference:
     names = left.name, right.name
     within = _common(left, right)
-    what = f"{names[0]} and {names[1]} were not compared: their files changed all the time"
+    what = f"{names[0]} and {names[1]} were not compared: their files kept changing"
     return Difference(*within, what, names, (), "", Severity.NOTE)
 
 

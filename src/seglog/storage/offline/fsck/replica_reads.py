@@ -13,7 +13,7 @@ from seglog.core.clock import SystemClock
 from seglog.core.errors import CorruptError, SeglogError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
-from seglog.storage.formats.checkpoints import read_leader_epochs, read_offsets, read_partition_metadata
+from seglog.storage.formats.checkpoints import EpochEntry, read_leader_epochs, read_offsets, read_partition_metadata
 from seglog.storage.formats.paths import (
     CLEANER_OFFSETS,
     PartitionDir,
@@ -22,8 +22,8 @@ from seglog.storage.formats.paths import (
     list_segments,
     partition_at,
 )
-from seglog.storage.formats.topics_file import read_topics
-from seglog.storage.log.manifest import read_manifest
+from seglog.storage.formats.topics_file import TopicEntry, read_topics
+from seglog.storage.log.manifest import SealedSegment, read_manifest
 from seglog.storage.offline.compare_directories import read_side
 from seglog.storage.offline.fsck.blocks import Block, OffsetRange, read_blocks
 from seglog.storage.offline.kraft_metadata import read_kraft_metadata
@@ -114,11 +114,13 @@ def _read(fs: Fs, partition: PartitionDir, since_manifest: bool, compacted: _Com
     top = TopFiles(fs, directory)
     # `verify` reports damage of these files.
     node = _sound(lambda: top.broker, None)
-    claimed = _sound(lambda: top.claimed(partition.topic_partition), 0)
-    side = read_side(fs, partition, _sound(lambda: top.log_starts, {}))
+    claimed: int | None = _sound(lambda: top.claimed(partition.topic_partition), 0)
+    log_starts: Mapping[TopicPartition, int] = _sound(lambda: top.log_starts, {})
+    side = read_side(fs, partition, log_starts)
     start, end = side.log_start, side.log_end
     committed = end if claimed is None else min(max(claimed, start), end)
-    sealed = _sound(lambda: read_manifest(fs, path), {}) if since_manifest else {}
+    sealed: Mapping[int, SealedSegment] = _sound(lambda: read_manifest(fs, path), {}) if since_manifest else {}
+    epochs: Sequence[EpochEntry] = _sound(lambda: read_leader_epochs(fs, path), ())
     return ReplicaState(
         partition.topic_partition,
         path,
@@ -128,7 +130,7 @@ def _read(fs: Fs, partition: PartitionDir, since_manifest: bool, compacted: _Com
         end,
         committed,
         claimed is not None,
-        tuple((one.epoch, one.start_offset) for one in _sound(lambda: read_leader_epochs(fs, path), ())),
+        tuple((one.epoch, one.start_offset) for one in epochs),
         compacted.has(partition.topic_partition),
         tuple(read_blocks(fs, path, OffsetRange(start, committed), sealed)),
     )
@@ -153,7 +155,7 @@ class _CompactedTopics:
     def _policies(self) -> Mapping[str, str]:
         kraft = _sound(lambda: read_kraft_metadata(self._fs, self._directory), None)
         configs: dict[str, Mapping[str, str]] = {} if kraft is None else dict(kraft.configs)
-        topics = _sound(lambda: read_topics(self._fs, self._directory), {})
+        topics: Mapping[str, TopicEntry] = _sound(lambda: read_topics(self._fs, self._directory), {})
         configs |= {name: entry.config for name, entry in topics.items()}
         return {name: config.get("cleanup.policy", "") for name, config in configs.items()}
 

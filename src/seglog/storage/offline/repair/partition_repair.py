@@ -445,7 +445,7 @@ class RepairedPartition(NamedTuple):
 
 
 def repair_partition(fs: Fs, clock: Clock, repair: PartitionRepair, *, index_interval: int) -> RepairedPartition:
-    """Carry out a files. After an OSError plan again: the changes made until then stay."""
+    """Carry out a plan. After an OSError plan again: the changes made until then stay."""
     path = repair.files.path
     work = FileReplacement(fs, path, os.path.join(path, OWN_DIRECTORY), clock)
     work.finish()  # a repair that was stopped
