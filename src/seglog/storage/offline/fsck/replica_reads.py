@@ -39,6 +39,7 @@ from seglog.storage.offline.top_files import TopFiles
 from seglog.storage.offline.verify import VerifyReport, verify
 
 T = TypeVar("T")
+U = TypeVar("U")
 _ATTEMPTS: Final = 30
 """Looks at a partition whose files disappear meanwhile."""
 Answer = ReplicaBytes | Disagreement | None
@@ -114,7 +115,7 @@ def _read(fs: Fs, partition: PartitionDir, since_manifest: bool, compacted: _Com
     top = TopFiles(fs, directory)
     # `verify` reports damage of these files.
     node = _sound(lambda: top.broker, None)
-    claimed: int | None = _sound(lambda: top.claimed(partition.topic_partition), 0)
+    claimed = _sound(lambda: top.claimed(partition.topic_partition), 0)
     log_starts: Mapping[TopicPartition, int] = _sound(lambda: top.log_starts, {})
     side = read_side(fs, partition, log_starts)
     start, end = side.log_start, side.log_end
@@ -136,7 +137,7 @@ def _read(fs: Fs, partition: PartitionDir, since_manifest: bool, compacted: _Com
     )
 
 
-def _sound(read: Callable[[], T], otherwise: T) -> T:
+def _sound(read: Callable[[], T], otherwise: U) -> T | U:
     """A file's content, or ``otherwise`` if it is damaged."""
     try:
         return read()
