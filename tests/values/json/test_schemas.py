@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,34 @@ def test_a_decimal_of_connect_is_a_number_or_its_unscaled_bytes() -> None:
     assert _decoded(_object(a=optional), b'{"a": "BLA="}').array.to_pylist() == [{"a": Decimal("12.00")}]
     with pytest.raises(SchemaError, match="are not parameters of a decimal"):
         _type({**schema, "connect.parameters": {"scale": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "type_"),
+    [
+        ({"scale": "2", "connect.decimal.precision": "64"}, pa.string()),
+        ({"scale": "127"}, pa.string()),
+        ({"scale": "-64"}, pa.string()),
+        ({"scale": "38"}, pa.decimal128(38, 38)),
+        ({"scale": "-3"}, pa.decimal128(38, -3)),
+        ({"scale": "2", "connect.decimal.precision": "0"}, pa.decimal128(38, 2)),
+    ],
+)
+def test_a_decimal_of_connect_that_arrow_cannot_hold_is_text(parameters: Any, type_: pa.DataType) -> None:
+    schema = {"type": "number", "connect.type": "bytes", "connect.parameters": parameters}
+    assert _type(_object(a=schema)).field("a").type == type_
+    if type_ == pa.string():
+        found = _decoded(_object(a=schema), b'{"a": "BLA="}', b'{"a": 12.50}')
+        assert found.array.to_pylist() == [{"a": "BLA="}, {"a": "12.50"}]
+
+
+def test_a_decimal_of_connect_that_is_too_long_is_an_error_of_its_value() -> None:
+    schema = {"type": "number", "connect.type": "bytes", "connect.parameters": {"scale": "2"}}
+    long, longest = (b'"%s"' % b64encode(bytes(size)) for size in (65, 64))
+    found = _decoded(schema, long, longest, b'"BLA="')
+    assert found.array.to_pylist() == [None, Decimal("0.00"), Decimal("12.00")]
+    (reason,) = found.reasons.values()
+    assert "has 65 bytes: a decimal has 64 at the most" in reason
 
 
 def test_references_are_found_by_pointer_anchor_and_id() -> None:

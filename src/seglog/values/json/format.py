@@ -41,6 +41,8 @@ _MOST_DIGITS: Final = 20
 
 
 _DECIMALS: Final = Context(prec=MAX_PREC)
+_MOST_BYTES: Final = 64
+"""The time to make a decimal of bytes grows with the square of their number."""
 """Moves the point of a decimal without rounding it."""
 
 
@@ -275,7 +277,10 @@ def _unscaled(value: Any, scale: int) -> Decimal:
     """A decimal of Connect (``Decimal.toLogical``)."""
     if not isinstance(value, str):
         return _decimal(value)
-    return Decimal(int.from_bytes(_binary(value), "big", signed=True)).scaleb(-scale, _DECIMALS)
+    data = _binary(value)
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"{_short(value)} has {len(data)} bytes: a decimal has {_MOST_BYTES} at the most")
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _DECIMALS)
 
 
 def _date(value: Any) -> date:

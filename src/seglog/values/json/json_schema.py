@@ -301,16 +301,19 @@ def _plain(kind: Any, node: Mapping[str, Any]) -> Shape | None:
 
 
 def _connect_decimal(node: Mapping[str, Any]) -> Shape:
-    """Connect's Decimal, whose values are the base64 of their unscaled bytes, or numbers (``decimal.format``)."""
+    """Connect's Decimal, whose values are the base64 of their unscaled bytes, or numbers (``decimal.format``).
+
+    Text, as the value has it, if the decimal does not fit into Arrow's.
+    """
     parameters = node.get("connect.parameters")
     given = parameters if isinstance(parameters, dict) else {}
     try:
         scale = int(given.get("scale", 0))
-        precision = max(int(given.get("connect.decimal.precision", _MOST_DIGITS)), scale)
-        pa.decimal128(precision, scale)
-        return Unscaled(precision, scale)
+        precision = int(given.get("connect.decimal.precision", 0))
     except (TypeError, ValueError) as error:
         raise SchemaError(f"{json.dumps(given)[:80]} are not parameters of a decimal: {error}") from error
+    precision = max(precision if precision > 0 else _MOST_DIGITS, scale)
+    return Unscaled(precision, scale) if precision <= _MOST_DIGITS and scale >= -_MOST_DIGITS else ANY
 
 
 def _at(where: str) -> str:
