@@ -52,7 +52,7 @@ def test_an_unknown_word_is_answered_with_the_nearest_one(run: Run) -> None:
         assert ran.err.startswith(f"seglog: {reason}")
 
 
-_ENDS_DATA = ("abort", "delete", "elect", "force-terminate", "leave", "remove", "repair", "strays", "undelete")
+_ENDS_DATA = ("abort", "delete", "elect", "force-terminate", "fsck", "leave", "remove", "repair", "strays", "undelete")
 _ONLY_MOVES = {"cluster remove-broker"}
 
 

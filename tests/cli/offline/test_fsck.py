@@ -92,6 +92,7 @@ def test_wrong_arguments_are_refused(run: Run, tmp_path: Path, replicas: tuple[P
     for arguments, reason in (
         (("",), "a path is empty"),
         ((first, first), "a directory is named twice"),
+        ((first, first / "t-0"), f"{first} and {first / 't-0'} have the same directory {first / 't-0'}: name it once"),
         ((first, "--yes"), "--yes and --dry-run need --repair"),
         ((first, "--repair", "--json"), "--json cannot ask for confirmation"),
         (("broker1:/var/kafka",), "a directory of another host is read by seglog spark fsck"),

@@ -582,6 +582,18 @@ def test_manifests_of_other_segments_are_compared_by_batches(tmp_path: Path) -> 
     assert not any(one.differences for one in check(_places(first, second), since_manifest=True, workers=1).partitions)
 
 
+def test_damage_that_the_comparison_meets_is_reported_with_a_manifest(tmp_path: Path) -> None:
+    first, second = _copies(tmp_path, "rolled", 2)
+    (second / "t-0" / "seglog.manifest").unlink()
+    name, data = next(iter(sorted(_logs(first).items())))
+    entry = batches(data)[1]
+    (first / name).write_bytes(flip(data, entry.position + 18, 0))  # the stored CRC
+    report = check(_places(first, second), since_manifest=True, workers=1)
+    (found,) = report.partitions[0].differences
+    assert (found.first, found.severity) == (entry.offset, Severity.DAMAGE)
+    assert f"{first / 't-0'} has a damaged batch; right is {second / 't-0'} (to repair it" in str(found)
+
+
 # Crashes
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.clock import SystemClock
-from seglog.core.errors import SeglogError
+from seglog.core.errors import InvalidLogDirError, SeglogError
 from seglog.core.fs import OsFs
 from seglog.core.overlay_fs import OverlayFs
 from seglog.core.types import MAX_INT64, NO_EPOCH, TopicPartition
@@ -146,12 +146,17 @@ def check(
 
     Brokers may be running. ``since_manifest``: read only segments that are not in a believed ``seglog.manifest``, and
     compare the others by it; this does not find a bit that flipped later. ``workers``: threads or processes for each
-    directory. Raises `InvalidLogDirError` if one of ``places`` is none, and OSError.
+    directory. Raises `InvalidLogDirError` if one of ``places`` is none, or if two of them have a partition's
+    directory in common, and OSError.
     """
     reports = run([PlaceCall(place, inspect, (place.path, since_manifest, workers)) for place in places])
     by_partition: dict[TopicPartition, list[Replica]] = {}
+    named: dict[tuple[str, str], Place] = {}
     for place, report in zip(places, reports, strict=True):
         for state in report.replicas:
+            other = named.setdefault((place.host, state.path), place)
+            if other != place:
+                raise InvalidLogDirError(f"{other} and {place} have the same directory {state.path}: name it once")
             by_partition.setdefault(state.partition, []).append(Replica(place, state))
     checks = [
         _ReplicaComparison(run, partition, replicas, since_manifest=since_manifest).check()
@@ -296,6 +301,10 @@ class _ReplicaComparison:
     def _judge(self, left: Replica, right: Replica, found: Comparison, *, is_compacted: bool) -> Difference | None:
         names = left.name, right.name
         where = OffsetRange(found.first, found.end)
+        if found.kind is RangeKind.DAMAGED and self._since_manifest:  # in a segment that was not verified, it may be
+            bad, other = (left, right) if found.side == "left" else (right, left)
+            what = f"{bad.name} has a damaged batch"
+            return Difference(*where, what, names, (other.name,), "to repair it, check without --since-manifest")
         if found.kind in (RangeKind.SAME, RangeKind.DAMAGED):  # `verify` reports damage
             return None
         if found.kind is RangeKind.LAYOUT:
