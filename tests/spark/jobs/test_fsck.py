@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from seglog.core.errors import InvalidLogDirError
+from seglog.core.fs import Fs
 from seglog.spark.jobs.fsck import HostRunner, NoExecutorError, is_here, is_same_host
-from seglog.storage.offline.fsck.check import Place, carry_out_repairs, check, plan_repairs
+from seglog.storage.offline.fsck.check import Place, PlaceCall, carry_out_repairs, check, plan_repairs
 from tests.cli.run import Run
 from tests.storage.offline.verify.verified import LOG, batches, flip, make_dir
 
@@ -61,6 +63,20 @@ def test_a_host_without_an_executor_and_a_missing_directory_are_named(spark: Spa
         check([Place(str(tmp_path), "192.0.2.1")], run)
     with pytest.raises(InvalidLogDirError, match=f"none does not exist on host {socket.gethostname()}"):
         check([Place(str(tmp_path / "none"), "localhost")], run)
+
+
+def test_a_file_that_disappears_is_the_same_error_as_here(spark: SparkSession, replicas: tuple[Path, Path]) -> None:
+    first, _ = replicas
+    missing = first / "t-0" / "none.log"
+    calls = [PlaceCall(Place(str(first), "localhost"), _open, (str(path),)) for path in (first / "t-0" / LOG, missing)]
+    with pytest.raises(FileNotFoundError) as raised:
+        HostRunner(spark)(calls)
+    assert raised.value.filename == str(missing)
+
+
+def _open(fs: Fs, path: str) -> int:
+    with closing(fs.open(path, write=False)) as file:
+        return file.size()
 
 
 def test_names_of_hosts() -> None:

@@ -39,6 +39,12 @@ class _Misplaced(NamedTuple):
     host: str
 
 
+class _Failed(NamedTuple):
+    """The call raised this. Spark would try it again, and then hide its class."""
+
+    error: OSError
+
+
 class HostRunner:
     """A `PlaceRunner`: makes calls in tasks on the hosts of their places."""
 
@@ -55,6 +61,9 @@ class HostRunner:
                 made = self._placed([calls[at] for at in waiting]).map(_make).collect()
             results |= dict(zip(waiting, made, strict=True))
             waiting = [at for at in waiting if isinstance(results[at], _Misplaced)]
+            failed = next((one for one in results.values() if isinstance(one, _Failed)), None)
+            if failed is not None:
+                raise failed.error
             if not waiting:
                 return [results[at] for at in range(len(calls))]
         place = calls[waiting[0]].place
@@ -157,6 +166,9 @@ def _make(call: PlaceCall) -> Any:
         return _Misplaced(here)
     if not fs.exists(place.path):
         raise InvalidLogDirError(f"{place.path} does not exist on host {here}")
-    result = call.function(fs, *call.arguments)
+    try:
+        result = call.function(fs, *call.arguments)
+    except OSError as error:
+        return _Failed(error)
     freeze_imports()
     return result
