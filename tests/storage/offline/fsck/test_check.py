@@ -18,6 +18,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.formats.checkpoints import write_offsets
 from seglog.storage.formats.paths import CLEANER_OFFSETS
 from seglog.storage.offline.findings import Severity
+from seglog.storage.offline.fsck import replica_reads
 from seglog.storage.offline.fsck.check import (
     Difference,
     FsckReport,
@@ -32,6 +33,7 @@ from seglog.storage.offline.fsck.check import (
     run_here,
 )
 from seglog.storage.offline.fsck.replica_reads import read_replica
+from seglog.storage.offline.repair import plan_repair
 from tests import golden
 from tests.cases import case, is_long
 from tests.kafka.jars import CURRENT
@@ -450,6 +452,25 @@ def test_others_are_compared_where_the_first_replica_is_damaged(tmp_path: Path) 
     (found,) = _differences(first, second, third)
     assert (found.first, found.end, found.severity) == (15, 18, Severity.DAMAGE)
     assert set(found.replicas) == {str(second / "web-0"), str(third / "web-0")}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_longer_stretch_than_fsck_sends_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cut: bool
+) -> None:
+    monkeypatch.setattr(replica_reads, "MOST_BYTES", 200)
+    first, second = _copies(tmp_path, "plain", 2)
+    ((name, data),) = _logs(first).items()
+    start, end = batches(data)[2].position, batches(data)[12].position
+    damaged = data[:start] if cut else data[:start] + bytes(end - start) + data[end:]
+    (first / name).write_bytes(damaged)
+    (planned,) = _planned(first, second)
+    (reason, *_) = planned.plan.all_refusals
+    assert "fsck restores 200 bytes in a row at the most: use repair --from with a replica" in reason
+    assert carry_out_repairs([planned]) == []
+    assert (first / name).read_bytes() == damaged
+    plan = plan_repair(str(first / "t-0"), replica=str(second))
+    assert plan.all_refusals == []
 
 
 # The repairs of several directories

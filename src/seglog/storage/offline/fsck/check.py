@@ -32,7 +32,7 @@ from seglog.storage.offline.fsck.replica_reads import (
 )
 from seglog.storage.offline.repair import RepairPlan
 from seglog.storage.offline.repair.partition_repair import RepairedPartition
-from seglog.storage.offline.repair.replica_batches import BatchRequest, ReplicaBytes, agree
+from seglog.storage.offline.repair.replica_batches import BatchRequest, ReplicaBytes, TooMuch, agree
 from seglog.storage.offline.replica_choice import ReplicaFiles, agreed, choose
 from seglog.storage.offline.verify import VerifyReport
 
@@ -471,7 +471,11 @@ def _answer(report: FsckReport, place: Place, name: str, request: BatchRequest, 
         for replica in one.replicas
         if replica.place != place
     ]
-    found = zip(calls, run(calls), strict=True)
+    made = run(calls)
+    for one in made:
+        if isinstance(one, TooMuch):
+            return one
+    found = zip(calls, made, strict=True)
     return agree(
         request,
         [

@@ -34,15 +34,18 @@ from seglog.storage.offline.repair.replica_batches import (
     Disagreement,
     ReplicaBatches,
     ReplicaBytes,
+    TooMuch,
 )
 from seglog.storage.offline.top_files import TopFiles
 from seglog.storage.offline.verify import VerifyReport, verify
 
 T = TypeVar("T")
 U = TypeVar("U")
+MOST_BYTES: Final = 64 << 20
+"""Most bytes of batches in a row that one replica gives another: they pass through the driver's memory."""
 _ATTEMPTS: Final = 30
 """Looks at a partition whose files disappear meanwhile."""
-Answer = ReplicaBytes | Disagreement | None
+Answer = ReplicaBytes | Disagreement | TooMuch | None
 Answers = Mapping[tuple[str, BatchRequest], Answer]
 """The batches that other replicas have, by the name of the partition and the request."""
 
@@ -171,10 +174,10 @@ class _CompactedTopics:
         return self._cleaned is None or partition in self._cleaned
 
 
-def find_batches(fs: Fs, path: str, request: BatchRequest) -> ReplicaBytes | None:
+def find_batches(fs: Fs, path: str, request: BatchRequest) -> ReplicaBytes | TooMuch | None:
     """The batches of a replica, at its partition's directory, that are damaged in another one."""
     with suppress(FileNotFoundError):
-        return ReplicaBatches(fs, path).find(request)
+        return ReplicaBatches(fs, path, MOST_BYTES).find(request)
     return None
 
 

@@ -23,7 +23,7 @@ from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.manifest import CHAINED
 from seglog.storage.offline.batch_reading import read_chunks
-from seglog.storage.offline.repair.replica_batches import BatchDonor, BatchRequest, Disagreement
+from seglog.storage.offline.repair.replica_batches import BatchDonor, BatchRequest, Disagreement, TooMuch
 from seglog.storage.offline.verify.stretch_walk import Hole, StretchWalk
 from seglog.storage.offline.verify.summary import LEGACY, Facts
 
@@ -65,7 +65,8 @@ class Removal(NamedTuple):
 class LogRepair(NamedTuple):
     """The changes that make a log sound. ``tail_end`` is its end if batches at its end come from a replica.
 
-    ``disputes``: damage that replicas would restore in different ways; if there is any, nothing may be changed.
+    ``disputes``: damage that replicas would restore in different ways, or that is too large; if there is any, nothing
+    may be changed.
     """
 
     patches: tuple[Patch, ...]
@@ -194,7 +195,7 @@ def _restore_batches(
     is_last: bool,
     until: int | None,
 ) -> tuple[list[Patch], int | None, list[str]]:
-    """Patches for the holes whose bytes a replica has, the log's end if they reach it, and disputes of replicas."""
+    """Patches for the holes whose bytes a replica has, the log's end if they reach it, and disputes."""
     sound = list(_batches(file, facts, holes))
     patches, tail_end = [], None
     disputes: list[str] = []
@@ -216,9 +217,15 @@ def _restore_batches(
             after=NO_EPOCH if is_tail else _epoch_of(sound[at], epochs),
         )
         found = replica.find(request)
+        where = f"position {hole.start}, from offset {low} on: {hole.reason}"
         if isinstance(found, Disagreement):
-            where = f"position {hole.start}, from offset {low} on: {hole.reason}"
-            disputes.append(f"{where}; {' and '.join(found.files)} have different batches there, each of them sound")
+            disputes.append(
+                f"{where}; {' and '.join(found.files)} have different batches there, each of them sound: find out "
+                "which is right, and name that replica alone with repair --from"
+            )
+        elif isinstance(found, TooMuch):
+            most = f"{found.most >> 20} MiB" if found.most >> 20 else f"{found.most} bytes"
+            disputes.append(f"{where}; fsck restores {most} in a row at the most: use repair --from with a replica")
         elif found is not None:
             offsets = f"offset {found.first}" if found.first == found.last else f"offsets {found.first} to {found.last}"
             what = f"bytes of {offsets} at position {hole.start}: as in {found.file} ({hole.reason})"

@@ -314,10 +314,7 @@ class _Planner:
                 repair = plan(file, self._facts[at], epochs, end, self._replica)
         if not repair.is_needed:
             return
-        self._refusals += [
-            f"{segment.paths.log}, {one}: find out which is right, and name that replica alone with repair --from"
-            for one in repair.disputes
-        ]
+        self._refusals += [f"{segment.paths.log}, {one}" for one in repair.disputes]
         if repair.disputes:
             return
         self._logs[at] = repair

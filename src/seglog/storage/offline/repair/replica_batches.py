@@ -9,6 +9,7 @@ sound batches on both sides, or the header that is left, must rule out a former 
 from __future__ import annotations
 
 import os.path
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple, Protocol
@@ -40,6 +41,12 @@ class Disagreement(NamedTuple):
     files: tuple[str, ...]
 
 
+class TooMuch(NamedTuple):
+    """The batches have more bytes than the donor gives at once."""
+
+    most: int
+
+
 class BatchRequest(NamedTuple):
     """Batches that are damaged: all with offsets from ``low`` to ``high``, in ``size`` bytes.
 
@@ -63,7 +70,7 @@ class BatchRequest(NamedTuple):
 class BatchDonor(Protocol):
     """Another replica, or several."""
 
-    def find(self, request: BatchRequest) -> ReplicaBytes | Disagreement | None: ...
+    def find(self, request: BatchRequest) -> ReplicaBytes | Disagreement | TooMuch | None: ...
 
 
 def agree(request: BatchRequest, found: Sequence[ReplicaBytes]) -> ReplicaBytes | Disagreement | None:
@@ -83,32 +90,39 @@ def agree(request: BatchRequest, found: Sequence[ReplicaBytes]) -> ReplicaBytes 
 
 
 class ReplicaBatches:
-    """The partition of a replica, at its directory ``path``. It is only read, and may be in use."""
+    """The partition of a replica, at its directory ``path``. It is only read, and may be in use.
 
-    def __init__(self, fs: Fs, path: str) -> None:
+    ``most``: bytes that it gives at once.
+    """
+
+    def __init__(self, fs: Fs, path: str, most: int = sys.maxsize) -> None:
+        self._most = most
         self._fs = fs
         self.path = path
 
-    def find(self, request: BatchRequest) -> ReplicaBytes | None:
+    def find(self, request: BatchRequest) -> ReplicaBytes | TooMuch | None:
         """The batches of the request, if all of them are sound; otherwise None."""
+        if request.size > self._most:
+            return TooMuch(self._most)
         try:
             return self._up_to(request) or self._of_size(request)
         except CorruptError:
             return None
 
-    def _up_to(self, request: BatchRequest) -> ReplicaBytes | None:
+    def _up_to(self, request: BatchRequest) -> ReplicaBytes | TooMuch | None:
         if request.until is None:
             return None
         taken: list[_Batch] = []
-        reached = request.low
+        reached, size = request.low, 0
         for batch in self._batches(request.low):
             if batch.base != reached or batch.following > request.until or not batch.is_right(request):
                 return None
             taken.append(batch)
-            reached = batch.following
+            reached, size = batch.following, size + batch.entry.size
+            if size > self._most:
+                return TooMuch(self._most)
             if reached == request.until:
                 break
-        size = sum(batch.entry.size for batch in taken)
         if not taken or reached != request.until or size < request.size:
             return None
         return _joined(request, taken, None)
