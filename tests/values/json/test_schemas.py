@@ -209,7 +209,7 @@ def test_a_decimal_of_connect_is_a_number_or_its_unscaled_bytes() -> None:
 )
 def test_a_decimal_of_connect_that_arrow_cannot_hold_is_text(parameters: Any, type_: pa.DataType) -> None:
     schema = {"type": "number", "connect.type": "bytes", "connect.parameters": parameters}
-    assert _type(_object(a=schema)).field("a").type == type_
+    assert _type(_object(a=schema)) == pa.struct([("a", type_)])
     if type_ == pa.string():
         found = _decoded(_object(a=schema), b'{"a": "BLA="}', b'{"a": 12.50}')
         assert found.array.to_pylist() == [{"a": "BLA="}, {"a": "12.50"}]
