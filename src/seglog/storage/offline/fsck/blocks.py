@@ -125,7 +125,7 @@ def differing(left: Sequence[Block], right: Sequence[Block], within: OffsetRange
     ...           OffsetRange(0, 30))
     [OffsetRange(first=10, end=20)]
     >>> differing([Block(10, 1), Block(20, 2), Block(30, 3)], [Block(10, 1), Block(30, 4)], OffsetRange(0, 40))
-    [OffsetRange(first=10, end=40)]
+    [OffsetRange(first=10, end=30)]
     """
     found: list[OffsetRange] = []
     start, at, other = within.first, 0, 0
