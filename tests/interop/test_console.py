@@ -156,6 +156,7 @@ def test_a_click_on_the_log_looks_up_the_offset_there(desk: Browser) -> None:
         " {bubbles: true, clientX: box.left + box.width * .21, clientY: bar.top + 9}))"
     )
     desk.wait("document.querySelector('.goal').innerText !== arguments[0]", before)
+    desk.see("Play again", ".steps-place")  # until then the segment is drawn again
     desk.run(
         "const rows = [...document.querySelectorAll('.batch rect')];"
         "rows.sort((a, b) => b.getBoundingClientRect().width - a.getBoundingClientRect().width);"
