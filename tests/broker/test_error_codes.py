@@ -36,6 +36,8 @@ _NO_CODE: Final = {
     "UnknownTableError": "of tables",
     "TableInUseError": "of tables",
     "CatalogError": "of tables",
+    "PlanChangedError": "of fsck, which runs beside brokers",
+    "RepairStoppedError": "of fsck, which runs beside brokers",
     "RequestFailedError": "of clients",
     "BrokerUnavailableError": "of clients",
 }
