@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from seglog.core.fs import OsFs
 from tests.cli.run import Run
-from tests.storage.offline.verify.verified import LOG, batches, flip, make_dir
+from tests.storage.offline.verify.verified import LOG, batches, flip, make_damaged_pair
 
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> tuple[Path, Path]:
-    """Two, of which the first is damaged in its second batch."""
-    first, second = tmp_path / "a", tmp_path / "b"
-    make_dir(first, size=20_000)
-    shutil.copytree(first, second)
-    path = first / "t-0" / LOG
-    data = path.read_bytes()
-    path.write_bytes(flip(data, batches(data)[1].position + 80, 0))
-    return first, second
+    return make_damaged_pair(tmp_path)
 
 
 def test_reports_damage_and_what_was_compared(run: Run, replicas: tuple[Path, Path]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -15,21 +14,14 @@ from seglog.core.fs import Fs
 from seglog.spark.jobs.fsck import HostRunner, NoExecutorError, is_here, is_same_host
 from seglog.storage.offline.fsck.check import Place, PlaceCall, carry_out_repairs, check, plan_repairs
 from tests.cli.run import Run
-from tests.storage.offline.verify.verified import LOG, batches, flip, make_dir
+from tests.storage.offline.verify.verified import LOG, make_damaged_pair
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> tuple[Path, Path]:
-    """Two, of which the first is damaged in its second batch."""
-    first, second = tmp_path / "a", tmp_path / "b"
-    make_dir(first, size=20_000)
-    shutil.copytree(first, second)
-    path = first / "t-0" / LOG
-    data = path.read_bytes()
-    path.write_bytes(flip(data, batches(data)[1].position + 80, 0))
-    return first, second
+    return make_damaged_pair(tmp_path)
 
 
 def test_a_batch_comes_from_the_host_that_has_it(spark: SparkSession, replicas: tuple[Path, Path]) -> None:

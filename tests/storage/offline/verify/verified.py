@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,6 +125,17 @@ def bits_under_no_crc(name: str, data: bytes) -> Iterator[tuple[int, int]]:
 
 def batches(data: bytes) -> list[Entry]:
     return list(entries(data))
+
+
+def make_damaged_pair(directory: Path) -> tuple[Path, Path]:
+    """Two replicas, of which the first is damaged in its second batch."""
+    first, second = directory / "a", directory / "b"
+    make_dir(first, size=20_000)
+    shutil.copytree(first, second)
+    path = first / "t-0" / LOG
+    data = path.read_bytes()
+    path.write_bytes(flip(data, batches(data)[1].position + 80, 0))
+    return first, second
 
 
 class Flipper:
