@@ -35,7 +35,7 @@ class Side:
     def rest(self) -> None:
         """Note the seconds of CPU per second of brokers that have nothing to do."""
         used = self._cpu()
-        time.sleep(_AFTER_SECONDS)
+        time.sleep(_AFTER_SECONDS)  # how long is measured: nothing else happens meanwhile
         self._idle = (self._cpu() - used) / _AFTER_SECONDS
 
     def change(self, key: ApiKey, field: str, topics: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
@@ -46,7 +46,7 @@ class Side:
             took, used = time.perf_counter() - began, self._cpu() - before
         wrong = [one for one in getattr(answer, field) if one.error_code]
         assert not wrong, wrong[:3]
-        time.sleep(_AFTER_SECONDS)
+        time.sleep(_AFTER_SECONDS)  # what follows the response counts too, and no request tells its end
         return took, used, self._cpu() - before - self._idle * (time.perf_counter() - began)
 
     def look(self, topic: str) -> float:

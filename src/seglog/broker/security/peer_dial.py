@@ -175,7 +175,7 @@ class PeerDial:
         return options, client
 
     def _login(self) -> Mechanism:
-        """`InvalidConfigError` if there is no user."""
+        """Raises `InvalidConfigError` if no user is configured."""
         name, keys = self._name, self._keys
         jaas = keys.jaas(name)
         options = {} if jaas is None else jaas.options

@@ -46,7 +46,7 @@ class ZooKeeperKeys(TlsKeys):
         return self.value(f"zookeeper.{key}")
 
     def value(self, name: str) -> str:
-        """Of a key of the broker; "" if it has no such key."""
+        """The value of a broker's key; "" if brokers have no such key."""
         row = BROKER_KEYS.get(name)
         if row is None:
             return ""

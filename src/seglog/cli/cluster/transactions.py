@@ -221,7 +221,7 @@ def force_terminate(
             ended = (
                 f"the transaction of {transactional_id} would be ended in {names}"
                 if names
-                else (f"{transactional_id} has no open transaction")
+                else f"{transactional_id} has no open transaction"
             )
             out.line(f"{ended}; its producer would be fenced")
         elif names:

@@ -116,7 +116,7 @@ def explain(error: OSError, name: str, config: SecurityConfig) -> RequestFailedE
             hint = "refuses the client's certificate" if has_key else "asks for a certificate of the client"
             return AuthenticationFailedError(f"{name}: TLS: the broker {hint} ({words}); check ssl.keystore.*")
         case TlsFault.PARAMETERS:
-            # OpenSSL's servers answer so in TLS 1.2 if the client has no certificate.
+            # With TLS 1.2, OpenSSL's servers send this if the client has no certificate.
             hint = "" if has_key else ", or the broker asks for a certificate of the client; check ssl.keystore.*"
             return RequestFailedError(
                 f"{name}: TLS: no common version or cipher suite ({words}); check ssl.enabled.protocols and "
