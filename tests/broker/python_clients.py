@@ -34,6 +34,20 @@ class ClosedTlsSocket(ssl.SSLSocket):
 
 importlib.import_module("kafka.net.inet").KafkaNetSocket.socket = lambda _, *kind: _Socket(*kind)
 
+_AiokafkaConnection: Any = importlib.import_module("aiokafka.conn").AIOKafkaConnection
+_close_aiokafka: Any = _AiokafkaConnection.close
+
+
+def _abort_aiokafka(connection: Any, reason: Any = None, exc: Any = None) -> Any:
+    """Close without a wait for the broker's own end of TLS, which may come after the event loop has been closed."""
+    transport = connection._writer and connection._writer.transport
+    if transport is not None and transport.get_extra_info("ssl_object") is not None:
+        transport.abort()
+    return _close_aiokafka(connection, reason, exc)
+
+
+_AiokafkaConnection.close = _abort_aiokafka
+
 confluent_kafka: Any = importlib.import_module("confluent_kafka")
 Producer: Any = confluent_kafka.Producer
 _confluent: Any = importlib.import_module("confluent_kafka.admin")
