@@ -12,6 +12,7 @@ import pytest
 
 from seglog.coordinators.classic.messages import LeavingMember, SyncGroupRequest
 from seglog.coordinators.classic.state import GroupState
+from seglog.coordinators.consumer.messages import ConsumerHeartbeat
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
@@ -296,6 +297,44 @@ def test_answers_wait_for_the_high_watermark() -> None:
         assert coordinator.shard("g").groups["g"].state is GroupState.COMPLETING
         rise()
         assert (await syncing).assignment == b"A"
+
+    coordinated.run(act)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_refusals_wait_for_what_they_rest_on(leads: bool) -> None:
+    """A broker that has lost the partition has removed a member: no other broker knows that, and no client may."""
+    coordinated = RunningCoordinator(hw_follows_end=False, settings=SETTINGS._replace(offsets_commit_timeout_ms=60_000))
+    heartbeat = ConsumerHeartbeat("g", "m", 0, None, None, 60_000, frozenset({"t"}), None, None, {}, "c", "/h")
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        number = coordinator.partition_of("g")
+        partition = coordinated.topic.partitions()[number]
+        assert partition is not None
+        changes = [
+            asyncio.create_task(coordinator.consumer_heartbeat(heartbeat._replace(epoch=epoch))) for epoch in (0, -1)
+        ]
+        await others()
+        refusals: list[asyncio.Task[Any]] = [
+            asyncio.create_task(coordinator.consumer_heartbeat(heartbeat._replace(epoch=1))),
+            asyncio.create_task(coordinator.commit(commit("g", generation=1, member="m"))),
+            asyncio.create_task(coordinator.sync(SyncGroupRequest("g", "m", None, 1, None, None, {}))),
+            asyncio.create_task(coordinator.heartbeat("g", "m", None, 1)),
+        ]
+        await others()
+        assert not any(one.done() for one in (*changes, *refusals))
+        if leads:
+            partition.log.update_high_watermark(partition.log.log_end_offset)
+            partition.wake()
+        else:
+            coordinated.topic.lose(number)
+            coordinator.moved()
+        code = ErrorCode.UNKNOWN_MEMBER_ID if leads else ErrorCode.NOT_COORDINATOR
+        for refusal in refusals:
+            with refused(code):
+                await refusal
+        await asyncio.gather(*changes, return_exceptions=True)
 
     coordinated.run(act)
 

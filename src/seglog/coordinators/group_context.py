@@ -158,14 +158,15 @@ class GroupContext(CoordinatorContext):
         which the log must be committed before the answer: a decision without records goes by earlier ones that may not
         be committed yet (``CoordinatorRuntime``, whose writes without records also wait). 0 if all is committed. Raises
         what `Replica.append` raises; then nothing has changed."""
-        end = self.append(decision.records) if decision.records else self._uncommitted_end()
+        end = self.append(decision.records) if decision.records else self.uncommitted_end()
         self.shard.settle(decision, group_id)
         if decision.upgraded is not None:
             # Its members join again, now as classic members of the consumer group.
             answer(decision.upgraded.die(ErrorCode.REBALANCE_IN_PROGRESS, decision.now))
         return end
 
-    def _uncommitted_end(self) -> int:
+    def uncommitted_end(self) -> int:
+        """The offset up to which the log must be committed before everything in it is; 0 if all is committed."""
         log = self.partition.log
         return log.log_end_offset if log.high_watermark < log.log_end_offset else 0
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID
 
@@ -155,7 +156,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         ``sees``."""
         context = self._context_with_room(request.group_id)
         decision = self._decision(context, request.group_id)
-        answered = context.shard.consumer_heartbeat(decision, request, self._new_id())
+        async with self._refusing(context):
+            answered = context.shard.consumer_heartbeat(decision, request, self._new_id())
         await self._committed(context, self._carry_out(context, request.group_id, decision, sees))
         return answered
 
@@ -191,6 +193,16 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         if code is not ErrorCode.NONE:
             raise CoordinatorError(code, "not committed in time, or another broker leads now")
 
+    @asynccontextmanager
+    async def _refusing(self, context: GroupContext) -> AsyncIterator[None]:
+        """Hold a refusal back until the decisions that it rests on are committed. A broker that does not know yet that
+        another one leads may have removed a member that the other one has kept; Kafka's answers that at once."""
+        try:
+            yield
+        except CoordinatorError:
+            await self._committed(context, context.uncommitted_end())
+            raise
+
     def _resolve(
         self, context: GroupContext, group_id: str, expressions: Collection[str], sees: Callable[[str], bool]
     ) -> None:
@@ -216,7 +228,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         group = context.shard.consumer(request.group_id)
         if group is not None and not group.is_empty:
             decision = self._decision(context, request.group_id)
-            result = classic_members.join(decision, group, request, self._new_id())
+            async with self._refusing(context):
+                result = classic_members.join(decision, group, request, self._new_id())
             await self._committed(context, self._carry_out(context, request.group_id, decision, sees))
             return result
         if not self._has_room_for(request):
@@ -247,7 +260,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         group = context.shard.consumer(request.group_id)
         if group is not None:
             decision = self._decision(context, request.group_id)
-            result = classic_members.sync(decision, group, request)
+            async with self._refusing(context):
+                result = classic_members.sync(decision, group, request)
             await self._committed(context, self._carry_out(context, request.group_id, decision))
             return result
         ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -262,7 +276,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         group = context.shard.consumer(group_id)
         if group is not None:
             decision = self._decision(context, group_id)
-            code = classic_members.heartbeat(decision, group, member_id, instance_id, generation)
+            async with self._refusing(context):
+                code = classic_members.heartbeat(decision, group, member_id, instance_id, generation)
             await self._committed(context, self._carry_out(context, group_id, decision))
             return code
         code = context.shard.heartbeat(group_id, member_id, instance_id, generation, context.now())
@@ -288,7 +303,9 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
     async def commit(self, request: OffsetCommitRequest) -> list[ErrorCode]:
         """Raises `CoordinatorError`."""
         context = self._context_with_room(request.group_id)
-        return await self._change(context, context.shard.commit(request, context.now()))
+        async with self._refusing(context):
+            changed = context.shard.commit(request, context.now())
+        return await self._change(context, changed)
 
     async def commit_in_transaction(
         self, request: OffsetCommitRequest, producer: ProducerIdAndEpoch
@@ -296,7 +313,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         """TxnOffsetCommit: the offsets count when a marker commits the producer's transaction. Raises
         `CoordinatorError`."""
         context = self._context_with_room(request.group_id)
-        changed = context.shard.commit(request, context.now(), is_transactional=True)
+        async with self._refusing(context):
+            changed = context.shard.commit(request, context.now(), is_transactional=True)
         if changed.records:
             try:
                 end = context.append(changed.records, producer)

@@ -159,6 +159,31 @@ def test_static_member_comes_back_as_a_classic_one(driver: ConsumerDriver) -> No
     assert isinstance(driver.replayed().groups[GROUP], ClassicGroup)
 
 
+def test_group_that_goes_back_knows_what_its_members_still_have(driver: ConsumerDriver) -> None:
+    """Its member was told to give up two partitions and still has them: the next consumer member waits for them."""
+    topic_id = driver.topics.id_of("t")
+    classic_group(driver)
+    driver.join("new", "t")
+    driver.leave("new")
+    group = driver.shard.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert decode_assignment(group.members["old"].assignment).partitions == {"t": NUMBERS}
+    joined = driver.join("newer", "t")
+    assert not owned(joined.assigned)
+    assert driver.heartbeat("newer", joined.epoch, {}).assigned is None
+    assert {*driver.member("old").partitions()[topic_id]} == NUMBERS
+
+
+def test_static_member_that_comes_back_rebalances_a_group_that_is_not_settled(driver: ConsumerDriver) -> None:
+    classic_group(driver)
+    driver.join("new", "t", instance="i")
+    driver.leave("new", LEAVES_FOR_NOW, "i")
+    driver.classic_join(join("", "i"))
+    group = driver.shard.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert decode_assignment(group.members["old"].assignment).partitions == {"t": NUMBERS}
+
+
 def test_consumer_member_is_unknown_to_classic_requests(driver: ConsumerDriver) -> None:
     driver.join("new", "t")
     with pytest.raises(CoordinatorError) as refused:

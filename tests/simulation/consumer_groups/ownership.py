@@ -9,7 +9,11 @@ A request without an answer may be carried out late, when its member has gone on
 of owned partitions for a new one, as Kafka's does: a partition that was not in it counts as given up.
 
 A commit is checked by its member's epoch, not by what the member has, as Kafka does. A member that gives up partitions
-one after the other stays in its epoch until the last of them, so a commit for which it did not wait is still accepted.
+one after the other stays in its epoch until the last of them, so a commit for which it did not wait is still accepted;
+also after the end of its process, until the coordinator removes the member.
+
+An answer may reach a member after its time was up. What it is given then is not its own, and proves nothing about
+others.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ class Ownership(NamedTuple):
     began: float
     order: int
     """In which the members of the group got their partitions."""
+    is_late: bool = False
+    """It was given by an answer that came after the member's time was up."""
 
     def goes_on_as(self, other: Ownership) -> bool:
         """Whether the coordinator may not tell them apart: a classic member that gives everything up before it joins
@@ -54,6 +60,8 @@ class Commit:
         self.sent = sent
         self.answered: float | None = None
         self.is_refused = False
+        self.is_excused = False
+        """It was accepted although another member had got the partition, and counts then."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.offset} of {self.ownership.owner} in epoch {self.ownership.epoch})"
@@ -71,6 +79,8 @@ class MemberView:
     def __init__(self, name: str, session_seconds: float, rebalance_seconds: float) -> None:
         self.name = name
         self.epoch = 0
+        self.ended_in = -1
+        """The epoch in which its process ended, when the coordinator did not know."""
         self.owned: dict[int, Ownership] = {}
         self.unclear = 0
         """Requests since the last answer that may have been carried out."""
@@ -151,12 +161,14 @@ class GroupModel:
             f"is up, after {view.unclear} requests without an answer"
         )
         self.gone(view)
+        view.ended_in = -1
 
     # Partitions
 
     def take(self, view: MemberView, number: int, now: float) -> None:
         """The member is given a partition."""
-        if now < view.lease_end:
+        is_late = now >= view.lease_end
+        if not is_late:
             for other in self.members:
                 assert other is view or not other.protects(number, now), (
                     f"two owners: {view.name} gets {number} in epoch {view.epoch}, and {other.name} has it since epoch "
@@ -168,7 +180,7 @@ class GroupModel:
             if other is not view and number in other.owned and now < other.lease_end
         }
         self.given += 1
-        view.owned[number] = Ownership(number, view.name, view.epoch, now, self.given)
+        view.owned[number] = Ownership(number, view.name, view.epoch, now, self.given, is_late)
 
     def give_up(self, view: MemberView, number: int) -> None:
         ownership = view.owned.pop(number, None)
@@ -178,6 +190,7 @@ class GroupModel:
     def gone(self, view: MemberView) -> None:
         """The member reads nothing any more. If it joins again, it does so in any epoch."""
         view.owned.clear()
+        view.ended_in = view.epoch
         view.epoch = 0
 
     def is_shared_out(self, partitions: int) -> bool:
@@ -196,16 +209,17 @@ class GroupModel:
         """No other member has got the partition before the commit was sent."""
         number, order = commit.ownership.number, commit.ownership.order
         owner, epoch = self._given_up.get(order, (None, -1))
-        is_in_its_epoch = owner is not None and owner.epoch == epoch
+        is_in_its_epoch = owner is not None and epoch in (owner.epoch, owner.ended_in)
         for view in self.members:
             later = view.owned.get(number)
             if later is None or later.goes_on_as(commit.ownership):
                 continue
-            is_former = order < later.order and later.began < commit.sent
+            is_former = order < later.order and later.began < commit.sent and not later.is_late
             is_excused = is_in_its_epoch or order in self._taken_late
             assert not is_former or is_excused, (
                 f"commit: {commit} is accepted, after {view.name} had it in {later.epoch}"
             )
+            commit.is_excused |= is_former
         commit.answered = now
         self.acknowledged.setdefault(number, []).append(commit)
 
@@ -216,4 +230,5 @@ class GroupModel:
         for one in self.acknowledged.get(number, ()):
             if one.answered is not None and one.answered < sent:
                 assert found is not None, f"offset: none counts for {number}, and {one} was acknowledged"
-                assert found is one or not found.is_before(one), f"offset: {found} counts for {number} after {one}"
+                is_newest = found is one or found.is_excused or not found.is_before(one)
+                assert is_newest, f"offset: {found} counts for {number} after {one}"

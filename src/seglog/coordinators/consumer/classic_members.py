@@ -72,7 +72,9 @@ def join(decision: Decision, group: ConsumerGroup, request: JoinGroupRequest, ne
     after = update.after
     others = [one for one in group.members.values() if one is not existing]
     if existing is not None and not existing.is_classic and may_downgrade(decision.rules, [*others, after]):
-        is_stale = group.target.epoch < group_epoch
+        # Kafka rebalances only if the target is old, and leaves a member whose target is new with what it had.
+        is_settled = all(one.is_reconciled_to(group.target.epoch) for one in others)
+        is_stale = group.target.epoch < group_epoch or not is_settled
         if not is_stale:
             target = Target(group.target.epoch, group.target_of(after))
             after = record_reconciliation(decision, group, after, target, owned, has_subscription_changed=changed)

@@ -112,6 +112,12 @@ class ConsumerMember:
         found = self.assigned.get(topic_id, NO_NUMBERS).get(number)
         return self.revoking.get(topic_id, NO_NUMBERS).get(number) if found is None else found
 
+    def partitions(self) -> dict[UUID, frozenset[int]]:
+        """Those that it may read and those that it is giving up."""
+        assigned, revoking = partitions_of(self.assigned), partitions_of(self.revoking)
+        topics = assigned.keys() | revoking.keys()
+        return {one: assigned.get(one, frozenset()) | revoking.get(one, frozenset()) for one in topics}
+
     def holds_only_assigned(self, owned: Partitions | None) -> bool:
         """Whether a client that has these partitions may be this member, one epoch ago."""
         return owned is not None and all(

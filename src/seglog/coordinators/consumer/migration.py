@@ -145,9 +145,14 @@ def downgrade(
     reason: str | None,
     renamed: Mapping[str, str] | None = None,
 ) -> None:
-    """Replace the group by a classic one of these members, with the same targets. ``reason``: why that rebalances;
-    None: it need not. ``renamed`` has the former ids of members that have come back under others."""
+    """Replace the group by a classic one of these members. ``reason``: why that rebalances; None: it need not, so that
+    each member gets its target. ``renamed`` has the former ids of members that have come back under others.
+
+    A group that rebalances records what each member has, where Kafka's records the targets: the next consumer member
+    may come before the others have given up what is not theirs any more, and its group must know who has it.
+    """
     former = {new: old for old, new in (renamed or {}).items()}
+    had = {one.member_id: one.partitions() for one in staying}
     members = GroupMembers()
     for one in staying:
         assert one.classic is not None
@@ -165,9 +170,12 @@ def downgrade(
     protocol = members.select_protocol()
     try:
         for member in members:
-            target = group.targets.get(former.get(member.member_id, member.member_id), {})
+            if reason is None:
+                assignment = group.targets.get(former.get(member.member_id, member.member_id), {})
+            else:
+                assignment = had[member.member_id]
             version = version_of(member.metadata(protocol))
-            member.assign(encode_assignment(by_name(target, decision.topics), version))
+            member.assign(encode_assignment(by_name(assignment, decision.topics), version))
     except InvalidRequestError as error:
         raise CoordinatorError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the classic group {group.group_id}: {error}."
