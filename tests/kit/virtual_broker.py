@@ -256,8 +256,9 @@ class Machine:
         *,
         security: ListenerSecurity | None = None,
     ) -> Listener:
-        assert security is None, "connections of the simulator are not encrypted"
-        return VirtualListener(self.network, address, handler, shared, self._begins_to_answer, self._answers_no_more)
+        assert security is None or not security.uses_tls, "connections of the simulator are not encrypted"
+        begins, ends = self._begins_to_answer, self._answers_no_more
+        return VirtualListener(self.network, address, handler, shared, begins, ends, security)
 
     def _begins_to_answer(self) -> None:
         self.answers = True
@@ -309,6 +310,16 @@ class VirtualWorker(Worker):
             self._run(task)
 
 
+class _Connection(ClientConnection):
+    security: ListenerSecurity | None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.security is not None:
+            assert isinstance(transport, asyncio.Transport)
+            self.security.begin(self, transport)
+
+
 class VirtualListener(Listener):
     """Connections of a `Network` in place of sockets."""
 
@@ -320,8 +331,10 @@ class VirtualListener(Listener):
         shared: ConnectionQuotas,
         begins: Callable[[], None],
         ends: Callable[[], None],
+        security: ListenerSecurity | None,
     ) -> None:
-        super().__init__(address, handler, shared)
+        super().__init__(address, handler, shared, security=security)
+        self._authentication = security
         self._begins = begins
         self._ends = ends
         self._network = network
@@ -338,9 +351,10 @@ class VirtualListener(Listener):
 
     def _accept(self) -> ClientConnection:
         limits = self._limits
-        connection = ClientConnection(
+        connection = _Connection(
             listener=self.address.name, handler=self._served, limits=limits, now=limits.now, closed=self._closed
         )
+        connection.security = self._authentication
         limits.add(connection)
         self._accepted[connection] = None
         return connection

@@ -12,5 +12,6 @@ for word in sys.argv[1:]:
     print(
         f"seed {word}: {done.world.steps} steps, {done.world.now:.0f} s, life {done.machine.life}, "
         f"{truth.acknowledged} acknowledged, {truth.read} read, {truth.resumed} resumed, "
-        f"faults {sorted(done.rates)}, lossy {done.is_lossy}, trace {done.world.trace}"
+        f"faults {sorted(done.rates)}, lossy {done.is_lossy}, "
+        f"permissions {None if done.permissions is None else dict(done.permissions.done)}, trace {done.world.trace}"
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from seglog.core.errors import AuthenticationFailedError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
@@ -18,7 +19,8 @@ from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
 from tests.kit.virtual_loop import VirtualLoop, World
 from tests.kit.virtual_net import Address, Network
-from tests.simulation.truth import Truth, check
+from tests.simulation.principals import Login, log_in
+from tests.simulation.truth import Truth, ViolationError, check
 from tests.simulation.wire import Channel, LostError, connect
 
 IN_FLIGHT: Final = 5
@@ -48,6 +50,7 @@ class Client(ABC):
         self.places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
         self.is_over = False
         self.has_ended = False
+        self.login: Login | None = None
         self._network = network
         self._broker = broker
         self._channel: Channel | None = None
@@ -73,7 +76,25 @@ class Client(ABC):
         """Open; raises `LostError`."""
         if self._channel is None or not self._channel.is_open:
             self._channel = await connect(self.loop, self._network, self._broker, self.seconds)
+            await self._begin_session(self._channel)
+        elif self.world.now >= self._channel.renew_at:
+            await self._begin_session(self._channel)
         return self._channel
+
+    async def _begin_session(self, channel: Channel) -> None:
+        lifetime = await self.log_in(channel)
+        if lifetime is not None:
+            # A broker refuses to begin again within a second (KIP-368)
+            channel.renew_at = self.world.now + max(1.0, lifetime * self.rng.uniform(0.5, 0.9))
+
+    async def log_in(self, channel: Channel) -> float | None:
+        """By ``login``, if there is one. Returns the seconds until the session ends."""
+        if self.login is None:
+            return None
+        try:
+            return await log_in(channel, self.login, self.answer)
+        except AuthenticationFailedError as error:
+            raise ViolationError(f"{self.name} cannot log in as {self.login.user}: {error}") from error
 
     async def ask(self, key: ApiKey, /, **contents: object) -> Message:
         """Raises `LostError`; then the connection is at an end, too."""

@@ -8,7 +8,7 @@ broker must stop cleanly, its directory verify, and the next start find nothing 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -17,7 +17,9 @@ from tests.kit.virtual_broker import DIRECTORY, PORT, Machine
 from tests.kit.virtual_loop import World
 from tests.kit.virtual_net import Network
 from tests.simulation.clients import Client, Deleter, Pipeliner, Producer, Reader
+from tests.simulation.guests import Administrator, Guest, Intruder
 from tests.simulation.member import Member
+from tests.simulation.principals import ALICE, BOB, MALLORY, Permissions, login_of, secured
 from tests.simulation.truth import Truth, check
 
 HOST: Final = "broker"
@@ -26,8 +28,19 @@ DELAYS: Final = ((0.0001, 0.002), (0.0001, 0.002), (0.001, 0.02), (0.0, 0.1))
 THREADS: Final = ((0.0, 0.001), (0.0, 0.01), (0.0, 0.1))
 READ_ERRORS: Final = 0.2
 """The share of seeds in which reads of logs fail, and clients send many requests ahead."""
+PRINCIPALS: Final = 0.5
+"""The share of seeds in which the broker has an authorizer, and clients log in."""
 LOOK_AT_GROUPS: Final = 16
 """The number of broker steps between two checks of its groups."""
+_USERS: Final[Mapping[object, str]] = {
+    Producer: "producer",
+    Reader: "reader",
+    Pipeliner: "reader",
+    Member: "member",
+    Deleter: "deleter",
+    Administrator: "admin",
+}
+"""Of each kind of client the user that it logs in as."""
 
 
 class CheckedMachine(Machine):
@@ -66,6 +79,11 @@ class Simulation:
         self.seconds = rng.choice((3.0, 5.0, 8.0))
         self.pace = rng.choice((0.2, 0.5, 1.0))
         settings, thread_seconds = self._settings(), rng.choice(THREADS)
+        self.permissions: Permissions | None = None
+        principals = Random(f"principals of {seed}")
+        if principals.random() < PRINCIPALS:
+            self.permissions = Permissions()
+            settings |= secured(HOST, PORT, reauth_ms=principals.choice(("0", "1500", "3000")))
         self.machine = CheckedMachine(
             self,
             self.world,
@@ -208,7 +226,11 @@ class Simulation:
     def _new(self, kind: Callable[..., Client], name: str, **more: Any) -> Client:
         self._numbers += 1
         address = (HOST, PORT)
-        return kind(self.world, self.network, f"{name}{self._numbers}", address, self.truth, self.topics, **more)
+        client = kind(self.world, self.network, f"{name}{self._numbers}", address, self.truth, self.topics, **more)
+        user = _USERS.get(kind)
+        if self.permissions is not None and user is not None:
+            client.login = login_of(user)
+        return client
 
     def _like(self, other: Client) -> Client:
         if isinstance(other, Member):
@@ -231,6 +253,17 @@ class Simulation:
             self._add(self._new(Member, "member", group="g", instance=instance))
         if self.rng.random() < 0.4:
             self._add(self._new(Deleter, "deleter"))
+        if self.permissions is not None:
+            self._invite(self.permissions)
+
+    def _invite(self, permissions: Permissions) -> None:
+        """Those who may do something today and not tomorrow, or nothing at all."""
+        node = self.machine.node
+        assert node is not None
+        topic_ids = {topic.name: topic.topic_id for topic in node.topics}
+        for user in (ALICE, BOB, MALLORY):
+            self._add(self._new(Guest, user, user=user, permissions=permissions, topic_ids=topic_ids))
+        self._add(self._new(Intruder, "intruder"))
 
     async def _make_topics(self) -> None:
         node = self.machine.node
@@ -250,6 +283,11 @@ class Simulation:
         made = machine.loop.create_task(self._make_topics())
         self._until(made.done, 30.0, "topics are made")
         made.result()
+        if self.permissions is not None:
+            administrator = self._new(Administrator, "admin", permissions=self.permissions)
+            assert isinstance(administrator, Administrator)
+            self._add(administrator)
+            self._until(lambda: administrator.is_ready, 30.0, "the first ACLs are made")
         self._begin()
         self._plan_fault()
         world.run(lambda: False, self.seconds)

@@ -38,6 +38,7 @@ def _quiet() -> Iterator[None]:
 def test_seeds(part: int) -> None:
     """Every promise to a client holds, whatever happens to the broker."""
     faults: Counter[str] = Counter()
+    permissions: Counter[str] = Counter()
     acknowledged = resumed = lives = 0
     for seed in range(part * SEEDS, (part + 1) * SEEDS):
         case()
@@ -46,9 +47,13 @@ def test_seeds(part: int) -> None:
         acknowledged += done.truth.acknowledged
         resumed += done.truth.resumed
         lives += done.machine.life
+        if done.permissions is not None:
+            permissions.update(done.permissions.done)
     assert set(faults) == {*FAULTS, "read"}
     assert min(acknowledged, lives) > 3 * SEEDS
     assert resumed
+    assert min(permissions["allowed"], permissions["denied"]) > SEEDS, permissions
+    assert set(permissions) == {"allowed", "denied", "logged in", "not logged in"}
 
 
 def test_a_seed_gives_the_same_run_in_any_process() -> None:
@@ -77,6 +82,7 @@ def test_a_seed_gives_the_same_run_in_any_process() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenario, "READ_ERRORS", bug.read_errors)
+    monkeypatch.setattr(scenario, "PRINCIPALS", bug.principals)
     bug.plant(monkeypatch)
     for seed in chain((bug.seed,), range(_TRIES)):
         case()

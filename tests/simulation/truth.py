@@ -61,6 +61,10 @@ class Truth:
         self.producer_ids: dict[int, str] = {}
         self.commits: dict[tuple[str, TopicPartition], dict[int, Commit]] = defaultdict(dict)
         self.gave_up: set[bytes] = set()
+        self.unordered: set[bytes] = set()
+        """Producers whose values may come in any order."""
+        self.refused: set[bytes] = set()
+        """Values of writes that were denied."""
         self._offset_of: dict[bytes, tuple[TopicPartition, int]] = {}
         self._last_number: dict[tuple[TopicPartition, bytes], int] = {}
         self._marks: dict[TopicPartition, tuple[int, int]] = {}
@@ -103,7 +107,10 @@ class Truth:
         self.records[name][offset] = value
         before = self._offset_of.setdefault(value, (name, offset))
         check(before == (name, offset), f"P2: {value[:20]!r} is at {before} and at {name} {offset}")
+        check(value not in self.refused, f"{value[:20]!r} is in {name}, and was denied")
         producer, number, *_ = value.split(b":")
+        if producer in self.unordered:
+            return
         last = self._last_number.get((name, producer), -1)
         check(int(number) > last, f"P2: {value[:20]!r} comes after number {last} in {name}")
         if not self.is_lossy and producer not in self.gave_up:
@@ -184,6 +191,11 @@ class Truth:
         for number, value in enumerate(batch):
             found = self.records[name].get(offset + number)
             check(found == value, f"P1: {value[:20]!r} is not at {name} {offset + number}, there is {found!r:.30}")
+
+    def refuses(self, value: bytes) -> None:
+        """A write was denied, or will be."""
+        check(value not in self._offset_of, f"{value[:20]!r} was denied, and is at {self._offset_of.get(value)}")
+        self.refused.add(value)
 
     def has(self, batch: list[bytes]) -> bool:
         """Whether it is in a log."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections.abc import Mapping
 from typing import Final
@@ -32,6 +33,8 @@ class Channel(asyncio.Protocol):
 
     def __init__(self, loop: VirtualLoop, client_id: str) -> None:
         self.is_open = True
+        self.renew_at = math.inf
+        """When its session is to be renewed."""
         self._loop = loop
         self._name = client_id.encode()
         self._data = bytearray()

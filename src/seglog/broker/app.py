@@ -280,7 +280,8 @@ class Node:
         if not self.is_alone and config.protocol(config.inter_broker_listener) != "PLAINTEXT":
             from seglog.broker.security.peer_dial import PeerDial
 
-            self._ground = replace(self._ground, dial=PeerDial(config, self._ground.rng, self._ground.workers))
+            ground = self._ground
+            self._ground = replace(ground, dial=PeerDial(config, ground.rng, ground.workers, dial=ground.dial))
 
     @cached_property
     def users(self) -> UserCredentials:

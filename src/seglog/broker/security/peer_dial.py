@@ -20,7 +20,7 @@ from seglog.client.security.scram import new_nonce, scram
 from seglog.client.security.security_config import SecurityConfig
 from seglog.core.broker_config import OAUTHBEARER, BrokerConfig
 from seglog.core.errors import InvalidConfigError, SeglogError
-from seglog.core.ground import THREADS, Workers
+from seglog.core.ground import THREADS, Dial, Workers, connect
 from seglog.net.listener import HANDSHAKE_SECONDS
 from seglog.net.peer_connection import PeerConnection
 from seglog.protocol.apis import APIS
@@ -40,9 +40,16 @@ class PeerDial:
     (KIP-368)."""
 
     def __init__(
-        self, config: BrokerConfig, rng: Random, workers: Workers = THREADS, tokens: TokenCache = TOKENS
+        self,
+        config: BrokerConfig,
+        rng: Random,
+        workers: Workers = THREADS,
+        tokens: TokenCache = TOKENS,
+        *,
+        dial: Dial = connect,
     ) -> None:
-        """`InvalidConfigError` if the configuration of the inter-broker listener is not valid."""
+        """``dial`` connects without TLS. `InvalidConfigError` if the configuration of the inter-broker listener is not
+        valid."""
         keys = ListenerKeys(config, config.inter_broker_listener)
         self._keys = keys
         self._rng = rng
@@ -59,18 +66,18 @@ class PeerDial:
         self._is_insecure = config.seglog_insecure_listeners
         self._workers = workers
         self._tokens = tokens
+        self._dial = dial
         if self._name == OAUTHBEARER:
             self._token_client()
         elif self._name:
             self._login()
 
     async def __call__(self, protocol: asyncio.BaseProtocol, host: str, port: int) -> None:
-        loop = asyncio.get_running_loop()
         if self._tls is None:
-            await loop.create_connection(lambda: protocol, host, port)
+            await self._dial(protocol, host, port)
         else:
             try:
-                await loop.create_connection(
+                await asyncio.get_running_loop().create_connection(
                     lambda: protocol,
                     host,
                     port,
