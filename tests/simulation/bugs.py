@@ -64,7 +64,7 @@ def _last_batch_only(patch: Patch) -> None:
     patch.setattr(Producers, "may_have_forgotten", lambda *_: False)
 
 
-def _allowance_is_kept(patch: Patch) -> None:
+def allowance_is_kept(patch: Patch) -> None:
     """What was allowed once is remembered after the ACL is gone."""
 
     def put(self: Authorizer, pattern: Pattern, acls: Collection[Entry]) -> None:
@@ -76,7 +76,7 @@ def _allowance_is_kept(patch: Patch) -> None:
     patch.setattr(Authorizer, "put", put)
 
 
-def _no_acls_at_first(patch: Patch) -> None:
+def no_acls_at_first(patch: Patch) -> None:
     """A broker that starts knows no ACL before one changes, and allows what no ACL is about."""
 
     def begin(self: StoredAcls, store: MetadataStore, view: ClusterView, authorizer: Authorizer) -> None:
@@ -95,7 +95,7 @@ def _no_acls_at_first(patch: Patch) -> None:
     patch.setattr(StoredAcls, "_changed", changed)
 
 
-def _forgotten_principal(patch: Patch) -> None:
+def forgotten_principal(patch: Patch) -> None:
     """A client that has authenticated again is nobody."""
 
     def opened(self: SaslSession, connection: ClientConnection, verified: Verified) -> None:
@@ -113,7 +113,7 @@ def _any_follower(patch: Patch) -> None:
     patch.setattr(Fetch, "_check_consumer", lambda *_: None)
 
 
-def _before_login(patch: Patch) -> None:
+def before_login(patch: Patch) -> None:
     """A request that comes in the middle of a login is answered."""
 
     def call(self: SaslSession, connection: ClientConnection, frame: memoryview) -> Reply | Awaitable[Reply]:
@@ -154,11 +154,11 @@ def _all_topics_are_listed(patch: Patch) -> None:
 BUGS = (
     Bug("answer-left-out", _answer_left_out, read_errors=1.0, seed=8),
     Bug("last-batch-only", _last_batch_only, seed=62),
-    Bug("allowance-is-kept", _allowance_is_kept, principals=1.0),
-    Bug("no-acls-at-first", _no_acls_at_first, principals=1.0),
-    Bug("forgotten-principal", _forgotten_principal, principals=1.0, seed=6),
+    Bug("allowance-is-kept", allowance_is_kept, principals=1.0),
+    Bug("no-acls-at-first", no_acls_at_first, principals=1.0),
+    Bug("forgotten-principal", forgotten_principal, principals=1.0, seed=6),
     Bug("any-follower", _any_follower, principals=1.0),
-    Bug("before-login", _before_login, principals=1.0),
+    Bug("before-login", before_login, principals=1.0),
     Bug("password-is-kept", _password_is_kept, principals=1.0),
     Bug("all-topics-are-listed", _all_topics_are_listed, principals=1.0),
 )

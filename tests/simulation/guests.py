@@ -143,7 +143,7 @@ class Guest(Client):
         elif what < 0.6:
             await self._read(since, place)
         elif what < 0.85:
-            probe = draw_probe(rng, PATTERNS, self.places)
+            probe = draw_probe(rng, PATTERNS, self.places, PATTERNS)
             for verdict in probe.verdicts(await self.ask(probe.key, **probe.contents)):
                 self.permissions.check(BROKER, since, self.user, verdict)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -50,7 +50,7 @@ ALICE, BOB, MALLORY = "alice", "bob", "mallory"
 """Alice logs in by PLAIN, and Bob by SCRAM if he has a password; ACLs for them come and go. Mallory never has any."""
 _PASSWORDS: Final = ("first", "second")
 """Those that Bob may have."""
-_USERS: Final = ("admin", "broker", "producer", "reader", "member", "deleter", ALICE, MALLORY)
+_USERS: Final = ("admin", "broker", "client", "producer", "reader", "member", "deleter", ALICE, MALLORY)
 GROUPS: Final = Pattern(ResourceType.GROUP, "*")
 CLUSTER: Final = Pattern(ResourceType.CLUSTER, CLUSTER_NAME)
 _CHANGES: Final[Mapping[ResourceType, Sequence[tuple[Operation, Permission]]]] = {
@@ -202,15 +202,15 @@ class Permissions:
 
     def check_listed(self, broker: str, since: Mapping[Pattern, int], answer: Message) -> None:
         """The answer to a DescribeAcls for all."""
-        found: defaultdict[Pattern, set[Entry]] = defaultdict(set)
-        for one in answer.resources:
-            pattern = Pattern(ResourceType(one.resource_type), one.resource_name, PatternType(one.pattern_type))
-            for acl in one.acls:
-                operation, permission = Operation(acl.operation), Permission(acl.permission_type)
-                found[pattern].add(Entry(acl.principal, acl.host, operation, permission))
+        found = _found(answer)
         for pattern in {**self.acls, **found}:
             listed = f"the ACLs of {pattern} are listed as {found[pattern]}"
             self.acls[pattern].must_fit(broker, since[pattern], frozenset(found[pattern]).__eq__, listed)
+
+    def is_last(self, answer: Message) -> bool:
+        """Whether that are all ACLs as they are now."""
+        found = _found(answer)
+        return all(self.acls[pattern].states[-1] == found[pattern] for pattern in {**self.acls, **found})
 
     def check_login(self, broker: str, since: int, login: Login, *, is_in: bool) -> None:
         self.done["logged in" if is_in else "not logged in"] += 1
@@ -220,6 +220,17 @@ class Permissions:
             lambda password: (password == login.password) is is_in,
             f"{login.user} {'is' if is_in else 'is not'} let in by {login.password!r}",
         )
+
+
+def _found(answer: Message) -> defaultdict[Pattern, set[Entry]]:
+    """What a DescribeAcls lists."""
+    found: defaultdict[Pattern, set[Entry]] = defaultdict(set)
+    for one in answer.resources:
+        pattern = Pattern(ResourceType(one.resource_type), one.resource_name, PatternType(one.pattern_type))
+        for acl in one.acls:
+            operation, permission = Operation(acl.operation), Permission(acl.permission_type)
+            found[pattern].add(Entry(acl.principal, acl.host, operation, permission))
+    return found
 
 
 def _allows(entries: frozenset[Entry], principal: str, operation: Operation) -> bool:
@@ -240,7 +251,7 @@ class Change(NamedTuple):
     has it."""
 
     key: ApiKey
-    contents: Mapping[str, object]
+    contents: Mapping[str, Any]
     past: Past[Any]
     after: Any
     holds: Callable[[Any], bool]
@@ -354,15 +365,18 @@ class Probe(NamedTuple):
     """A request, and what its answer says about permissions."""
 
     key: ApiKey
-    contents: Mapping[str, object]
+    contents: Mapping[str, Any]
     verdicts: Callable[[Message], Iterator[Verdict]]
 
 
-def draw_probe(rng: Random, topics: Mapping[str, Pattern], places: Sequence[TopicPartition]) -> Probe:
-    """Metadata, offsets and groups. ``topics``: each with the only pattern that applies to it."""
+def draw_probe(
+    rng: Random, topics: Mapping[str, Pattern], places: Sequence[TopicPartition], known: Collection[str]
+) -> Probe:
+    """Metadata, offsets and groups. ``topics``: each with the only pattern that applies to it. ``known``: those
+    that the broker has already."""
     kind = rng.randrange(5)
     if kind == 0:
-        return Probe(ApiKey.METADATA, {"topics": None}, lambda answer: _listed(topics, answer))
+        return Probe(ApiKey.METADATA, {"topics": None}, lambda answer: _listed(topics, known, answer))
     if kind == 1:
         named = [{"name": topic} for topic in topics]
         return Probe(ApiKey.METADATA, {"topics": named}, lambda answer: _described(topics, answer))
@@ -387,12 +401,13 @@ def draw_probe(rng: Random, topics: Mapping[str, Pattern], places: Sequence[Topi
     return Probe(ApiKey.LIST_OFFSETS, offsets, lambda answer: _with_offsets(topics[place.topic], answer))
 
 
-def _listed(topics: Mapping[str, Pattern], answer: Message) -> Iterator[Verdict]:
+def _listed(topics: Mapping[str, Pattern], known: Collection[str], answer: Message) -> Iterator[Verdict]:
     """All topics: of those that may not be described, there is no trace."""
     names = {topic.name for topic in answer.topics}
     check(names <= topics.keys(), f"Metadata reveals {names - topics.keys()}")
     for topic, pattern in topics.items():
-        yield Verdict(pattern, Operation.DESCRIBE, topic in names)
+        if topic in names or topic in known:
+            yield Verdict(pattern, Operation.DESCRIBE, topic in names)
 
 
 def _described(topics: Mapping[str, Pattern], answer: Message) -> Iterator[Verdict]:
@@ -441,7 +456,7 @@ class Forbidden(NamedTuple):
 
     key: ApiKey
     version: int
-    contents: Mapping[str, object]
+    contents: Mapping[str, Any]
     codes: frozenset[int]
 
     def check(self, user: str, answer: Message) -> None:
@@ -478,7 +493,7 @@ def draw_forbidden(rng: Random, nodes: Sequence[int], place: TopicPartition, top
     return Forbidden(ApiKey.FETCH, 17, contents, refused)
 
 
-EVERY_ACL: Final[Mapping[str, object]] = {
+EVERY_ACL: Final[Mapping[str, Any]] = {
     "resource_type_filter": 1,
     "resource_name_filter": None,
     "pattern_type_filter": 1,
@@ -491,7 +506,7 @@ EVERY_ACL: Final[Mapping[str, object]] = {
 
 
 async def must_be_refused(
-    channel: Channel, rng: Random, request: tuple[ApiKey, Mapping[str, object]], answer: Answer
+    channel: Channel, rng: Random, request: tuple[ApiKey, Mapping[str, Any]], answer: Answer
 ) -> None:
     """A request before a login, in the middle of one, or after one that fails: it is not answered. `LostError` is what
     must come."""

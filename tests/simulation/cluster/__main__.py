@@ -14,7 +14,12 @@ def main(arguments: list[str]) -> int:
     seconds = next((int(one[8:]) for one in arguments if one.startswith("seconds=")), SECONDS)
     first, last = numbers[0], numbers[-1]
     rates = {"away_every": 4_000} if "away" in arguments else {}
-    counted: dict[str, Counter[str]] = {"records": Counter(), "faults": Counter(), "operations": Counter()}
+    counted: dict[str, Counter[str]] = {
+        "records": Counter(),
+        "faults": Counter(),
+        "operations": Counter(),
+        "permissions": Counter(),
+    }
     broken = events = refusals = 0
     for seed in range(first, last + 1):
         try:
@@ -30,6 +35,8 @@ def main(arguments: list[str]) -> int:
         counted["records"].update(one.clients.outcomes)
         counted["faults"].update(one.nemesis.struck)
         counted["operations"].update(one.operators.done)
+        if one.cluster.permissions is not None:
+            counted["permissions"].update(one.cluster.permissions.done)
         refusals += one.cluster.history.refusals
     print(f"{last + 1 - first} seeds, {broken} broken, {events} events, {refusals} cuts refused")
     for name, counter in counted.items():

@@ -12,6 +12,8 @@ import pytest
 
 from seglog.broker import broker_storage
 from seglog.broker.broker_storage import BrokerStorage, StorageOpener
+from seglog.broker.fetch.cluster_peers import ClusterPeers
+from seglog.broker.security.acl_store import StoredAcls
 from seglog.cluster import backup, election, formats, membership
 from seglog.cluster.formats import Formats
 from seglog.cluster.membership import Membership
@@ -48,6 +50,7 @@ from seglog.storage.log.epoch_file import EpochFile, MakeRoom
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.log import Log
 from tests.kit.virtual_store import VirtualStore
+from tests.simulation.bugs import allowance_is_kept, forgotten_principal, no_acls_at_first
 from tests.simulation.cluster.scenario import Scenario
 
 Patch = pytest.MonkeyPatch
@@ -557,6 +560,18 @@ _CUT_BACK = {
 _OPERATED = Scenario(min_insync=1, operators=True)
 _PAIR = Scenario(nodes=2, replicas=2, partitions=3, operators=True)
 """Two candidates that must both report: while one of them is away, the other one may live again."""
+
+
+def _any_broker(patch: Patch) -> None:
+    """Whoever asks on the listener of brokers is one."""
+    patch.setattr(ClusterPeers, "is_broker", lambda *_: True)
+
+
+def _acls_of_the_start(patch: Patch) -> None:
+    """A broker does not notice ACLs that others change."""
+    patch.setattr(StoredAcls, "_changed", lambda *_: None)
+
+
 _TAMPERED = {"tamper_every": 1_500, "stop_every": 3_000, "blackout_every": 0, "choose_every": 0}
 _DARK = {"blackout_every": 1_500, "tamper_every": 0, "choose_every": 0, "crash_every": 700, "store_slow": 0.05}
 _FLUSHED = Scenario(operators=True, flushed=True)
@@ -571,6 +586,7 @@ _ONE_REPLICA = Scenario(replicas=1, min_insync=1, operators=True)
 _ONE_IS_ENOUGH = Scenario(min_insync=1)
 _GROUPS = Scenario(groups=True)
 _UNCLEAN = Scenario(unclean=True)
+_PRINCIPALS = Scenario(principals=True)
 _ONE_PARTITION = Scenario()
 _PUT_BACK = {"put_back_every": 2_000, "blackout_every": 0, "choose_every": 0}
 _MOVED = {"put_back_every": 2_000, "reassign_every": 1_200, "blackout_every": 0, "choose_every": 0, "store_slow": 0.0}
@@ -619,4 +635,9 @@ BUGS = (
     Bug("B-17", "epoch-of-last-life", _epoch_of_last_life, rates=_AWAY),
     Bug("B-17", "one-vouches", _one_vouches, seed=7, scenario=_GROUPS, rates=_UNNOTICED),
     Bug("B-17", "doubt-by-timer", _doubt_by_timer, seed=80, scenario=_GROUPS, rates=_PAUSED),
+    Bug("", "allowance-is-kept", allowance_is_kept, seed=3, scenario=_PRINCIPALS),
+    Bug("", "no-acls-at-first", no_acls_at_first, scenario=_PRINCIPALS, rates={"crash_every": 1_000}),
+    Bug("", "forgotten-principal", forgotten_principal, scenario=_PRINCIPALS),
+    Bug("", "any-broker", _any_broker, scenario=_PRINCIPALS),
+    Bug("", "acls-of-the-start", _acls_of_the_start, scenario=_PRINCIPALS),
 )

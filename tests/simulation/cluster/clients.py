@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from seglog.core.errors import AuthenticationFailedError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
 from seglog.records import any_magic
@@ -16,6 +17,7 @@ from seglog.records.record import NewRecord, encode_batch
 from tests.kit.virtual_broker import PORT
 from tests.kit.virtual_loop import VirtualLoop
 from tests.simulation.cluster.contents import TOPIC
+from tests.simulation.principals import log_in, login_of
 from tests.simulation.wire import Channel, LostError, connect
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ _READ_SECONDS: Final = 0.08
 _ASK_SECONDS: Final = 0.06
 _COMMIT_SECONDS: Final = 0.15
 _PATIENCE_SECONDS: Final = 6.0
-_EPOCH_MS: Final = 1_700_000_000_000
+_LOGIN_SECONDS: Final = 3.0
+EPOCH_MS: Final = 1_700_000_000_000
 _AT_ONCE: Final = 20
 _UNKNOWN: Final = {7, 20}
 """Codes that do not say whether a record stays: REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
@@ -44,6 +47,7 @@ class Client:
         self.loop = VirtualLoop(cluster.world, name)
         self.rng = Random(f"{cluster.seed} {name}")
         self.under_way = 0
+        self.login = None if cluster.permissions is None else login_of("client")
         self._channels: dict[int, Channel] = {}
 
     async def ask(
@@ -57,16 +61,45 @@ class Client:
         **contents: object,
     ) -> Message:
         """Raises `LostError`, also after ``patience`` seconds; then the connection is at an end, too."""
-        channel = self._channels.get(node_id)
-        if channel is None or not channel.is_open:
-            channel = await connect(self.loop, self.cluster.network, (f"n{node_id}", PORT), 1.0)
-            self._channels[node_id] = channel
+        channel = await self.connected(node_id)
         try:
             async with asyncio.timeout(patience):
                 return await channel.send(key, contents, version)
         except TimeoutError as error:
             self._channels.pop(node_id, None)
             self.give_up(channel)
+            raise LostError from error
+
+    async def connected(self, node_id: int) -> Channel:
+        """Once its session is about to end, another connection is made: the old one may have requests under way."""
+        channel = self._channels.get(node_id)
+        if channel is None or not channel.is_open or self.world.now >= channel.renew_at:
+            channel = await connect(self.loop, self.cluster.network, (f"n{node_id}", PORT), 1.0)
+            await self.begin_session(node_id, channel)
+            self._channels[node_id] = channel
+        return channel
+
+    async def begin_session(self, node_id: int, channel: Channel) -> None:
+        lifetime = await self.log_in(node_id, channel)
+        if lifetime is not None:
+            # A broker refuses to begin again within a second (KIP-368)
+            channel.renew_at = self.world.now + max(1.0, lifetime * self.rng.uniform(0.5, 0.9))
+
+    async def log_in(self, node_id: int, channel: Channel) -> float | None:
+        """By ``login``, if there is one. Returns the seconds until the session ends."""
+        if self.login is None:
+            return None
+        try:
+            return await log_in(channel, self.login, self.answer)
+        except AuthenticationFailedError as error:
+            raise AssertionError(f"{self.login.user} cannot log in to broker {node_id}: {error}") from error
+
+    async def answer(self, channel: Channel, future: asyncio.Future[Message]) -> Message:
+        try:
+            async with asyncio.timeout(_LOGIN_SECONDS):
+                return await future
+        except TimeoutError as error:
+            channel.close()
             raise LostError from error
 
     def give_up(self, channel: Channel) -> None:
@@ -108,12 +141,15 @@ class Client:
         history.attempts += count
         return values, bytes(encode_batch([NewRecord(b"%d" % value, timestamp=time) for value in values]))
 
-    async def produce(self, host: Host, number: int, data: bytes, acks: int) -> Message:
+    async def produce(
+        self, host: Host, number: int, data: bytes, acks: int, *, patience: float = _PATIENCE_SECONDS
+    ) -> Message:
         """The answer for the partition."""
         partitions = [{"index": number, "records": data}]
         answer = await self.ask(
             host.node_id,
             ApiKey.PRODUCE,
+            patience=patience,
             transactional_id=None,
             acks=acks,
             timeout=5_000,
@@ -135,7 +171,7 @@ class Clients(Client):
 
     async def _write(self) -> None:
         number, rng = self.number(), self.rng
-        time = _EPOCH_MS + self.cluster.now_ms + rng.choice((0, 0, 0, 0, -5_000, 5_000, 3_600_000))
+        time = EPOCH_MS + self.cluster.now_ms + rng.choice((0, 0, 0, 0, -5_000, 5_000, 3_600_000))
         values, data = self.records(rng.choice((1, 1, 1, 2, 3)), time)
         outcome = "unknown"
         try:
@@ -201,7 +237,7 @@ class Doubter(Client):
             if self.cluster.scenario.groups and self.rng.random() < 0.5:
                 await self.fetch(host)
             elif self.rng.random() < 0.3:
-                values, data = self.records(1, _EPOCH_MS + self.cluster.now_ms)
+                values, data = self.records(1, EPOCH_MS + self.cluster.now_ms)
                 self.cluster.history.in_doubt.update(values)
                 await self.produce(host, self.number(), data, 1)
 
@@ -254,6 +290,8 @@ class Operators(Client):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster, "operator")
+        if self.login is not None:
+            self.login = login_of("admin")
         self.done: Counter[str] = Counter()
         faults = cluster.faults
         self.loop.create_task(self._make_topic())

@@ -9,6 +9,10 @@ from typing import Final
 from uuid import UUID
 
 from seglog.broker.configuration import topic_rules
+from seglog.broker.security.acl_store import FOLDER as ACLS
+from seglog.broker.security.acl_store import decode, encode, name_of
+from seglog.broker.security.acls import Pattern
+from seglog.broker.security.users import FOLDER as USERS
 from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, SPEAKS, decode_formats, format_of
 from seglog.cluster.membership import count
 from seglog.cluster.model import (
@@ -26,7 +30,7 @@ from seglog.cluster.model import (
     decode_topic,
     parse_partition_name,
 )
-from seglog.cluster.store import VersionedValue
+from seglog.cluster.store import MISSING, Change, VersionedValue
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import SeglogError
 from tests.kit.virtual_loop import VirtualLoop, World, is_crash
@@ -34,10 +38,12 @@ from tests.kit.virtual_net import Network
 from tests.kit.virtual_store import Fate, VirtualServer
 from tests.simulation.cluster.contents import TOPIC
 from tests.simulation.cluster.faults import Faults
+from tests.simulation.cluster.guests import first_acls
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.rules import Rules
 from tests.simulation.cluster.scenario import Scenario
+from tests.simulation.principals import Permissions, password_in
 
 _RULES: Final = BrokerConfig()
 _OF_OPERATORS: Final = Fate(0.001)
@@ -53,6 +59,8 @@ class Cluster:
         self.world = World(seed)
         self.faults = Faults(seed + 1, scenario)
         self.network = Network(self.world, self.faults.delay, self.faults.loses)
+        self._patterns: dict[str, Pattern] = {}
+        """Of ACLs, by the names of their values in the store."""
         self.server = VirtualServer(self.world, self._fate, self.faults.watch_delay, changed=self._changed)
         self.topic: TopicState | None = None
         self.topic_id: UUID | None = None
@@ -66,6 +74,10 @@ class Cluster:
         """Of each process the broker epochs that the store has given it."""
         self.history = History(self)
         self.rules = Rules(self)
+        self.permissions = Permissions() if scenario.principals else None
+        if self.permissions is not None:
+            for pattern, entries in first_acls(self).items():
+                self.server.commit([Change(name_of(pattern), encode(pattern, entries), MISSING)])
         self.hosts = {number: Host(self, number) for number in range(1, scenario.nodes + 1)}
         for host in self.hosts.values():
             host.begin_later(self.world.between(0.0, 0.05))
@@ -142,6 +154,17 @@ class Cluster:
             self.topic_id = self.topic.topic_id
         elif kind == FORMAT:
             self.check_formats()
+        elif self.permissions is not None and name.startswith((f"{ACLS}/", f"{USERS}/")):
+            self._permits(self.permissions, name, value)
+
+    def _permits(self, permissions: Permissions, name: str, value: bytes | None) -> None:
+        if name.startswith(f"{USERS}/"):
+            permissions.passwords[name.removeprefix(f"{USERS}/")].becomes(password_in(value))
+            return
+        found = None if value is None else decode(name, value)
+        pattern = self._patterns[name] if found is None else found[0]
+        self._patterns[name] = pattern
+        permissions.acls[pattern].becomes(frozenset(() if found is None else found[1]))
 
     def _registered(self, broker: BrokerRegistration, by: VirtualLoop | None) -> None:
         member = Member(broker.node_id, broker.epoch)

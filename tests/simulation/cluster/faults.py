@@ -51,6 +51,7 @@ class Faults:
         self.end_again = self.late
         """How often an EndTxn arrives once more after its answer."""
         self._flushes = random.Random(seed + 7)
+        self.of_principals = random.Random(seed + 14)
         self.cuts: set[int] = set()
         """Nodes whose calls do not get to the metadata store."""
 

@@ -46,6 +46,8 @@ class History:
         self.registered: dict[Member, BrokerRegistration] = {}
         self.appended: dict[int, tuple[int, int]] = {}
         """Of each value the leader epoch in which it was appended last, and its offset."""
+        self.refused: set[int] = set()
+        """Values of writes that were denied, or will be."""
         self.in_doubt: set[int] = set()
         """Values that were written with acks=1."""
         self.attempts = 0
@@ -208,12 +210,17 @@ class History:
         one that was paused may answer once before it finds out."""
         for offset, value in records:
             self.appended[value] = epoch, offset
+            assert value not in self.refused, f"P27: {host.node_id} appends {value} to {number}, which was denied"
             if value in self.in_doubt:
                 silent = host.seconds_unconfirmed
                 is_late = silent > SESSION_MS / 1000 and host.world.now - host.woken_at > SESSION_MS / 1000
                 assert not is_late, (
                     f"P18: {host.node_id} takes acks=1 for {number} {silent:.3f} s after the store was there"
                 )
+
+    def refuses(self, value: int) -> None:
+        assert value not in self.appended, f"P27: {value} was denied, and is at {self.appended[value]}"
+        self.refused.add(value)
 
     def acknowledge(self, number: int, offset: int, value: int) -> None:
         assert value in self.appended, (

@@ -20,9 +20,10 @@ from seglog.core.errors import (
 from seglog.replication.replica import Replica
 from seglog.storage.directory.cluster_mark import ClusterMark, read_marks
 from tests.kit.crash_fs import Call
-from tests.kit.virtual_broker import Machine
+from tests.kit.virtual_broker import PORT, Machine
 from tests.kit.virtual_loop import VirtualLoop
 from tests.kit.virtual_store import VirtualSession
+from tests.simulation.principals import secured
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import Cluster
@@ -84,7 +85,7 @@ class Host(Machine):
             cluster.world,
             cluster.network,
             f"n{node_id}",
-            settings=_settings(cluster.scenario, node_id, cluster.world.rng),
+            settings=_settings(cluster.scenario, node_id, cluster.world.rng) | _security(cluster, node_id),
             thread_seconds=cluster.faults.thread_delay,
             server=cluster.server,
         )
@@ -155,6 +156,11 @@ class Host(Machine):
             return
         self._replace_failed()
         self.start()
+
+    def start(self) -> None:
+        if self.cluster.permissions is not None:
+            self.cluster.permissions.begins(self.host)
+        super().start()
 
     def begin_later(self, seconds: float) -> None:
         self.world.after(seconds, self.begin)
@@ -290,6 +296,12 @@ class Host(Machine):
             else:
                 self.disk.unlink(one)
         self.disk.fsync_dir(path)
+
+
+def _security(cluster: Cluster, node_id: int) -> dict[str, str]:
+    if not cluster.scenario.principals:
+        return {}
+    return secured(f"n{node_id}", PORT, reauth_ms=cluster.faults.of_principals.choice(("0", "2000")))
 
 
 def _settings(scenario: Scenario, node_id: int, rng: Random) -> dict[str, str]:

@@ -12,6 +12,7 @@ from seglog.cluster.formats import Formats
 from tests.kit.virtual_loop import World
 from tests.simulation.cluster.clients import Clients, Doubter, Operators
 from tests.simulation.cluster.cluster import Cluster, UnforeseenErrors
+from tests.simulation.cluster.guests import Administrator, invite
 from tests.simulation.cluster.nemesis import Nemesis
 from tests.simulation.cluster.scenario import Scenario, draw
 
@@ -55,6 +56,7 @@ def run(
     for name, rate in rates.items():
         setattr(cluster.faults, name, rate)
     asking = Clients(cluster), Doubter(cluster), Operators(cluster)
+    guests = invite(cluster)
     nemesis = Nemesis(cluster)
     try:
         with unforeseen_errors(cluster.world):
@@ -64,16 +66,19 @@ def run(
             nemesis.begin()
             run_until(cluster.world, cluster.world.now + seconds)
             nemesis.is_on = False
-            for client in asking:
+            for client in (*asking, *guests):
                 client.is_on = False
             heal(cluster)
             settle(cluster, nemesis)
+            for guest in guests:
+                if isinstance(guest, Administrator):
+                    agree(cluster, guest)
             cluster.history.at_the_end()
     except BaseException as error:
         error.add_note("\n".join(cluster.world.last))
         raise
     finally:
-        for client in asking:
+        for client in (*asking, *guests):
             client.loop.kill()
         nemesis.end()
         cluster.end()
@@ -135,6 +140,12 @@ def settle(cluster: Cluster, nemesis: Nemesis | None = None) -> None:
             return
     ends = {number: _ends(cluster, number) for number in range(cluster.scenario.partitions)}
     raise AssertionError(f"P15: not in sync: {cluster.history.states}, {ends}")
+
+
+def agree(cluster: Cluster, administrator: Administrator) -> None:
+    """P27: in a while all brokers go by the last ACLs."""
+    task = administrator.loop.create_task(administrator.agree())
+    assert cluster.world.run(task.done, _SETTLING_SECONDS), "P27: not all brokers go by the last ACLs"
 
 
 def _is_settled(cluster: Cluster, number: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Scenario(NamedTuple):
@@ -13,7 +13,8 @@ class Scenario(NamedTuple):
     chooses leaders where there is none. ``flushed``: each append is fsynced, so that no power cut loses anything.
     ``groups``: consumers commit offsets. ``coordinators``: clients are those of `tests.simulation.transactions` or
     `tests.simulation.consumer_groups`, and the topics of their coordinators must lose nothing. ``ranges``: a client
-    also reads ranges of offsets that it chose before (`tests.simulation.transactions.range_reader`).
+    also reads ranges of offsets that it chose before (`tests.simulation.transactions.range_reader`). ``principals``:
+    brokers have an authorizer, clients and brokers log in, and ACLs come and go (`tests.simulation.cluster.guests`).
     """
 
     nodes: int = 3
@@ -28,6 +29,7 @@ class Scenario(NamedTuple):
     groups: bool = False
     coordinators: bool = False
     ranges: bool = False
+    principals: bool = False
 
     @property
     def may_lose(self) -> bool:
@@ -44,6 +46,10 @@ _KINDS = ((3, 3, 2), (3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 2, 1), (4, 3, 2), (5, 
 """Brokers, replicas, min.insync.replicas."""
 
 
+PRINCIPALS: Final = 0.4
+"""The share of runs without operators in which clients log in."""
+
+
 def draw(seed: int, *, unclean: bool = False, operators: bool = False) -> Scenario:
     rng = random.Random(seed + 2)
     nodes, replicas, min_insync = rng.choice(_KINDS)
@@ -57,7 +63,10 @@ def draw(seed: int, *, unclean: bool = False, operators: bool = False) -> Scenar
         unclean=unclean,
     )
     if not operators:
-        return scenario._replace(groups=not unclean and random.Random(seed + 8).random() < 0.2)
+        return scenario._replace(
+            groups=not unclean and random.Random(seed + 8).random() < 0.2,
+            principals=random.Random(seed + 13).random() < PRINCIPALS,
+        )
     min_insync = rng.choice((1, min_insync))
     if random.Random(seed + 3).random() < 0.1:  # what is moved is on other brokers then, all of it
         scenario = scenario._replace(replicas=1)

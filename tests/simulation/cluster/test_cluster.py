@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import case, is_long
+from tests.simulation.cluster import scenario
 from tests.simulation.cluster.bugs import BUGS, Bug
 from tests.simulation.cluster.run import Run, run
 
@@ -40,12 +41,16 @@ def test_nothing_is_lost() -> None:
     """
     outcomes: Counter[str] = Counter()
     faults: Counter[str] = Counter()
+    permissions: Counter[str] = Counter()
     for one in _runs(0):
         outcomes.update(one.clients.outcomes)
         faults.update(one.nemesis.struck)
         faults.update(one.operators.done)
+        if one.cluster.permissions is not None:
+            permissions.update(one.cluster.permissions.done)
     assert outcomes["ok"] > _SEEDS * 50
     assert len(faults) >= 8, faults
+    assert min(permissions["allowed"], permissions["denied"]) > _SEEDS, permissions
 
 
 def test_unclean_election_voids_only_earlier_guarantees() -> None:
@@ -80,6 +85,7 @@ def test_a_seed_does_the_same_in_another_process() -> None:
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.number} {bug.name}".strip())
 def test_a_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "PRINCIPALS", 0.0)
     bug.plant(monkeypatch)
     for seed in chain((bug.seed,), range(_TRIES)):
         case()
