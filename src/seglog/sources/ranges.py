@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import NamedTuple
+from uuid import UUID
 
 from seglog.core.types import TopicPartition
 
@@ -18,7 +19,8 @@ class PartitionExtent:
     """A partition as it was at the time of the survey.
 
     The offsets from ``log_start`` to before ``until`` are readable. ``bound`` names ``until``: the log end offset, a
-    high watermark, or the last stable offset. Invariant: log_start <= until <= log_end.
+    high watermark, or the last stable offset. ``topic_id`` is None if the topic has none, as before Kafka 2.8.
+    Invariant: log_start <= until <= log_end.
     """
 
     topic_partition: TopicPartition
@@ -26,6 +28,7 @@ class PartitionExtent:
     log_end: int
     until: int
     bound: str = LOG_END
+    topic_id: UUID | None = None
 
     def nearest(self, offset: int) -> int:
         """The offset itself, or the nearest readable one."""

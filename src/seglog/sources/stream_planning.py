@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from math import ceil, floor
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition
@@ -89,6 +90,8 @@ class StreamPartition(NamedTuple):
 
 
 StreamPartitions = Mapping[TopicPartition, StreamPartition]
+TopicIds = Mapping[str, UUID]
+"""Of the topics that have one."""
 
 
 def latest_offsets(states: StreamPartitions, start: StreamOffsets) -> dict[TopicPartition, int]:
@@ -255,6 +258,22 @@ def check_targets(targets: StreamOffsets, end: StreamOffsets, states: StreamPart
                 f"partition {partition} was truncated to offset {states[partition].log_end} during "
                 f"Trigger.AvailableNow, but a batch ends at {end[partition]}. Start the query again"
             )
+
+
+def recreated(position: StreamOffsets, before: TopicIds, now: TopicIds) -> list[str]:
+    """A sentence for each partition of ``position`` whose topic has another id than ``before``. The position is one in
+    the log of the former topic, so records of the new one would be passed over without a word if it is as long.
+
+    >>> old, new = UUID(int=1), UUID(int=2)
+    >>> recreated({TopicPartition("t", 0): 0, TopicPartition("t", 1): 7}, {"t": old, "u": old}, {"t": new})
+    ['partition t-1 is of a topic that was created again; the former one was read up to offset 7']
+    """
+    others = {topic for topic, one in now.items() if before.get(topic, one) != one}
+    return [
+        f"partition {partition} is of a topic that was created again; the former one was read up to offset {offset}"
+        for partition, offset in sorted(position.items())
+        if partition.topic in others and offset
+    ]
 
 
 class Lag(NamedTuple):

@@ -24,10 +24,9 @@ USUAL_BYTES: Final = 256.0
 class BrokerExtent(PartitionExtent):
     """A partition as its leader described it. ``log_end`` is the high watermark: nothing above it can be fetched.
 
-    ``topic_id`` is None before Kafka 2.8. ``leader`` is the broker that was asked.
+    ``leader`` is the broker that was asked.
     """
 
-    topic_id: UUID | None
     leader: BrokerAddress | None = None
 
 

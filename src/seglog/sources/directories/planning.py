@@ -34,13 +34,11 @@ class DirectoryExtent(PartitionExtent):
     """A partition in ``directory``. ``log_end`` is its log end offset.
 
     Records of ``aborted`` transactions are skipped. ``others`` are the directories of replicas with the same records up
-    to ``until``; ``mounts`` are the log directories of all of these. Segments rise. ``topic_id`` is None if the
-    directory does not say it, as before Kafka 2.8.
+    to ``until``; ``mounts`` are the log directories of all of these. Segments rise.
     """
 
     directory: str
     segments: tuple[SegmentExtent, ...]
-    topic_id: UUID | None = None
     aborted: tuple[AbortedTxn, ...] = ()
     others: tuple[str, ...] = ()
     mounts: tuple[LogDirMount, ...] = ()

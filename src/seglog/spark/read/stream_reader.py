@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -37,6 +38,7 @@ from seglog.sources.stream_planning import (
     offsets_to_json,
     plan_batch,
     rate_limit,
+    recreated,
     remaining_targets,
     report_losses,
     wait_where_known,
@@ -90,6 +92,8 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
         self._latest: dict[TopicPartition, int] = {}
         self._looked: _Snapshot | None = None
         """Where the last ends come from, until a batch is planned with them."""
+        self._ids: dict[str, UUID] = {}
+        """Of the topics that the last offsets are of. A checkpoint has none, so they are of this run."""
         self._last_trigger: float | None = None
         self._published: dict[TopicPartition, int] = {}
 
@@ -98,6 +102,7 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
         if self._initial is None:
             extents, starts = self._reader.extents_and(self._reader.starts)
             self._initial = self._within(starts, extents)
+            self._ids |= _topic_ids(extents)
         return offsets_to_json(self._initial)
 
     def _within(self, offsets: StreamOffsets, extents: Sequence[PartitionExtent]) -> dict[TopicPartition, int]:
@@ -211,6 +216,10 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
         found = self._survey(known, until)
         for note in found.notes:
             _warn(f"seglog: {note}")
+        ids = _topic_ids(found.extents)
+        losses = recreated(known, self._ids, ids)
+        self._ids |= ids
+        report_losses(losses, fail=self._options.fail_on_data_loss, warn=_warn)
         extents = {extent.topic_partition: extent for extent in found.extents}
         states = {
             partition: StreamPartition(extent.log_start, extent.until, extent.log_end)
@@ -233,6 +242,10 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)
+
+
+def _topic_ids(extents: Sequence[PartitionExtent]) -> dict[str, UUID]:
+    return {extent.topic_partition.topic: extent.topic_id for extent in extents if extent.topic_id is not None}
 
 
 def _moves(starting: Bound) -> bool:
