@@ -79,6 +79,13 @@ def test_times() -> None:
             "option startingOffsets names topic 'b', which is not read",
         ),
         ({TopicPartition("b", EVERY): EARLIEST}, LATEST, InvalidConfigError, "names topic 'b', which is not read"),
+        ({TopicPartition("A", EVERY): EARLIEST}, LATEST, InvalidConfigError, r"is not read; did you mean a\?"),
+        (
+            TimestampBound(timestamps={TopicPartition("A", 0): 1}),
+            LATEST,
+            InvalidConfigError,
+            r"leaves out a-0: it must name exactly the partitions that are read; it has A-0; did you mean a\?",
+        ),
         (
             TimestampBound(timestamps={A0: 1}),
             LATEST,

@@ -353,10 +353,21 @@ class Setting:
         except (ValueError, TypeError, KeyError) as error:
             if self.is_secret:
                 raise InvalidConfigError(f"{self.name}={HIDDEN} is not allowed: {self.rule.allowed}") from None
-            words = self.rule.choices if isinstance(self.rule, Enumeration) and isinstance(value, str) else ()
-            raise InvalidConfigError(
-                f"{self.name}={value!r} is not allowed: {self.rule.allowed}{did_you_mean(str(value), words)}"
-            ) from error
+            near = _nearest_word(self.rule, value) if isinstance(value, str) else ""
+            raise InvalidConfigError(f"{self.name}={value!r} is not allowed: {self.rule.allowed}{near}") from error
+
+
+def _nearest_word(rule: Rule, text: str) -> str:
+    """`did_you_mean` for the first wrong word of a text, if the rule has words."""
+    match rule:
+        case Enumeration(choices=words):
+            return did_you_mean(text, words)
+        case Boolean():
+            return did_you_mean(text, ("true", "false"))
+        case Names(names=names):
+            return next((did_you_mean(one, names) for one in text.split(",") if one.strip() not in names), "")
+        case _:
+            return ""
 
 
 def setting(
@@ -426,7 +437,7 @@ class Options(Mapping[str, Setting]):
 
     def unknown(self, name: str) -> InvalidConfigError:
         """The error for an option that does not exist; it suggests the nearest one."""
-        return InvalidConfigError(f"unknown option {name!r}{did_you_mean(name, self, cutoff=0.0)}")
+        return InvalidConfigError(f"unknown option {name!r}{did_you_mean(name, self, cutoff=0.5)}")
 
 
 class OptionValues(dict[str, Any]):
@@ -456,15 +467,15 @@ def parse_option(option: Setting, text: str) -> Any:
         raise InvalidConfigError(f"option {option.name}{error}") from error
     except (ValueError, TypeError, KeyError) as error:
         shown = HIDDEN if option.is_secret else repr(text)
-        words: Iterable[str] = ()
         match option.rule:
             case Enumeration(choices=words):
                 allowed = " or ".join(words)
             case Boolean():
-                words, allowed = ("true", "false"), "it must be true or false"
+                allowed = "it must be true or false"
             case Integer(low=low, high=high):
                 bounds = f"from {low} to {high}" if high < MAX_INT64 else f"of at least {low}"
                 allowed = f"it must be a whole number {bounds}"
             case rule:
                 allowed = f"it must be {rule.allowed}"
-        raise InvalidConfigError(f"option {option.name} is {shown}: {allowed}{did_you_mean(text, words)}") from error
+        near = _nearest_word(option.rule, text)
+        raise InvalidConfigError(f"option {option.name} is {shown}: {allowed}{near}") from error

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import TopicPartition
 from seglog.sources.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, option_name
 from seglog.sources.options.rules import EVERY
@@ -107,7 +108,7 @@ def _of_each(name: str, bound: Mapping[TopicPartition, int], read: set[TopicPart
     """``bound`` with a value for each partition to read, also of topics that have one for `EVERY` partition."""
     words = {one.topic: value for one, value in bound.items() if one.partition == EVERY}
     for topic in sorted(set(words) - {one.topic for one in read}):
-        raise InvalidConfigError(f"option {name} names topic {topic!r}, which is not read")
+        raise InvalidConfigError(f"option {name} names topic {topic!r}, which is not read{_nearest(topic, read)}")
     found = {one: value for one, value in bound.items() if one.partition != EVERY}
     found |= {one: words[one.topic] for one in read if one.topic in words}
     _check_same_partitions(name, set(found), read)
@@ -119,7 +120,14 @@ def _check_same_partitions(name: str, given: set[TopicPartition], read: set[Topi
         return
     missing, foreign = sorted(read - given), sorted(given - read)
     which = f"leaves out {missing[0]}" if missing else f"names {foreign[0]}, which is not read"
+    near = "".join(_nearest(one.topic, read) for one in foreign[:1])
     raise InvalidConfigError(
         f"option {name} {which}: it must name exactly the partitions that are read"
         + ("" if "Timestamp" in name else " (-2 is earliest, -1 latest)")
+        + (f"; it has {foreign[0]}{near}" if near else "")
     )
+
+
+def _nearest(topic: str, read: set[TopicPartition]) -> str:
+    topics = {one.topic for one in read}
+    return "" if topic in topics else did_you_mean(topic, sorted(topics), cutoff=0.7)

@@ -12,7 +12,7 @@ from seglog.core.extras import require
 from seglog.core.fs import Fs
 from seglog.values.protobuf.known_imports import imports_of, is_known
 from seglog.values.registry import Registry, SchemaNotFoundError, registry_of
-from seglog.values.schemas import AVRO, JSON, SchemaText, ValueFormat
+from seglog.values.schemas import AVRO, JSON, SchemaError, SchemaText, ValueFormat
 from seglog.values.value_options import ColumnFormat, RegistryConfig, ValueOptions, subject_of
 
 _FILES: Final = (".avsc", ".proto", ".json", ".ddl")
@@ -56,7 +56,8 @@ def choose_formats(options: ValueOptions, topics: Callable[[], Iterable[str]], f
 
 
 def make_format(reader: ReaderSchema) -> ValueFormat:
-    """The code for a format. `SchemaError` names what it does not support, `MissingExtraError` the missing package."""
+    """The code for a format. `SchemaError` names what it does not support, and the option that has the schema;
+    `MissingExtraError` names the missing package."""
     if reader.schema.kind != reader.column.kind:
         raise InvalidConfigError(
             f"option {reader.column.column}Format is {reader.column.kind.lower()}, and the schema in the registry is "
@@ -64,6 +65,15 @@ def make_format(reader: ReaderSchema) -> ValueFormat:
         )
     for module in ("numpy", "numba", "pyarrow"):
         require(module, "formats", purpose="reading keys and values with types")
+    try:
+        return _make(reader)
+    except SchemaError as error:
+        if reader.column.schema is None:
+            raise
+        raise SchemaError(f"option {reader.column.column}Schema: {error}") from error
+
+
+def _make(reader: ReaderSchema) -> ValueFormat:
     if reader.schema.kind == AVRO:
         from seglog.values.avro.format import AvroFormat
 

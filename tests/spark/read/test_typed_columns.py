@@ -18,6 +18,7 @@ from seglog.core.errors import InvalidConfigError
 from seglog.sources.options.read_options import parse_options
 from seglog.testing import Broker
 from seglog.values.registry import Registry
+from seglog.values.schemas import SchemaError
 from seglog.values.value_options import RegistryConfig
 from tests.spark.logs import batches, make_reader
 from tests.values.avro.test_decoder import encode
@@ -184,6 +185,22 @@ def test_two_topics_with_different_schemas_in_one_query_are_refused(url: str, tm
 def test_options_that_contradict_each_other_are_refused(more: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidConfigError, match=reason):
         parse_options({"path": "/d", "valueFormat": "avro", "schema.registry.url": "http://a", **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "reason"),
+    [
+        ("json", "a itn", r"the type itn is not supported in a schema for JSON; did you mean int\?"),
+        ("json", '{"type": "objct"}', "JSON Schema has no type objct"),
+        ("avro", '"strin"', "the Avro type 'strin'"),
+        ("protobuf", "mesage M {}", "the Protobuf schema cannot be compiled"),
+    ],
+)
+@pytest.mark.parametrize("column", ["key", "value"])
+def test_a_wrong_schema_names_its_option(tmp_path: Path, column: str, kind: str, schema: str, reason: str) -> None:
+    options = {"path": str(tmp_path), f"{column}Format": kind, f"{column}Schema": schema}
+    with pytest.raises(SchemaError, match=f"^option {column}Schema: {reason}"):
+        DefaultSource(options).schema()
 
 
 def test_dead_letters_need_a_format() -> None:

@@ -354,8 +354,9 @@ _REFUSED: Final = {
     "kafka.value.deserializer": "values are bytes: cast the column",
     "kafka.enable.auto.commit": "Spark keeps the offsets",
     "kafka.interceptor.classes": "records are returned as they are in the files",
+    "checkpointlocation": "it is one of writeStream",
 }
-"""The connector refuses these too, so that a query means the same in both."""
+"""The connector refuses those of Kafka too, so that a query means the same in both."""
 _HINT: Final = (
     " (a SQL table keeps its options only if it is created without a list of columns; otherwise give them with the "
     "query: SELECT … FROM t WITH (path = '…'))"
@@ -430,7 +431,7 @@ def _values(options: Mapping[str, str]) -> tuple[OptionValues, dict[str, str]]:
         elif lower.startswith("kafka."):
             pass
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
-            raise OPTIONS.unknown(key)
+            raise rules.unknown_option(key, OPTIONS, _REFUSED)
     rules.check_properties(properties)
     return values, properties
 

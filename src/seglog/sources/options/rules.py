@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from seglog.client.client_config import ClientConfig, Use, is_known, names_of_properties
+from seglog.client.client_config import WITHOUT_EFFECT, ClientConfig, Use, is_known, names_of_properties
 from seglog.core.errors import InvalidConfigError
-from seglog.core.settings import Parsed, UnfitError, not_empty
+from seglog.core.settings import Options, Parsed, UnfitError, not_empty
 from seglog.core.suggestions import did_you_mean
 from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition, validate_topic
 
@@ -159,8 +159,26 @@ def check_properties(properties: Iterable[str]) -> None:
     """Refuse a property of Kafka's clients, named without ``kafka.``, that none of them has."""
     for name in properties:
         if not is_known(name):
-            known = [f"{KAFKA}{one}" for one in names_of_properties()]
-            raise InvalidConfigError(f"unknown option {f'{KAFKA}{name}'!r}{did_you_mean(f'{KAFKA}{name}', known)}")
+            whole = f"{KAFKA}{name}"
+            known = ([f"{KAFKA}{one}" for one in names] for names in (names_of_properties(), sorted(WITHOUT_EFFECT)))
+            near = next(filter(None, (did_you_mean(whole, each) for each in known)), "")
+            raise InvalidConfigError(f"unknown option {whole!r}{near}")
+
+
+_OTHER_NAMES: Final = {"topics": "subscribe"}
+"""Names of other interfaces for options that are spelled otherwise."""
+
+
+def unknown_option(name: str, options: Options, refused: Mapping[str, str]) -> InvalidConfigError:
+    """The error for an option that does not exist, perhaps a property of Kafka's clients: ``refused``
+    says for some of those what to do instead."""
+    whole = f"{KAFKA}{name.lower()}"
+    if whole in refused:
+        return InvalidConfigError(f"unknown option {name!r}: {refused[whole]}")
+    meant = whole if is_known(name.lower()) else _OTHER_NAMES.get(name.lower(), "")
+    if meant == whole or meant in options:
+        return InvalidConfigError(f"unknown option {name!r}; did you mean {meant}?")
+    return options.unknown(name)
 
 
 def client_config(properties: Mapping[str, str], use: Use) -> ClientConfig:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from seglog.client.client_config import WRITE, ClientConfig
-from seglog.core.config import PRODUCER, LogConfig
+from seglog.core.config import PRODUCER, TOPIC_KEYS, LogConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import (
     Boolean,
@@ -29,6 +29,7 @@ from seglog.core.settings import (
     setting,
     settings_of,
 )
+from seglog.core.suggestions import did_you_mean
 from seglog.core.types import MAX_INT32
 from seglog.records.compression import Codec, check_level
 from seglog.sources.options import rules
@@ -340,7 +341,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         elif lower in _OF_THE_SOURCE:
             raise InvalidConfigError(f"option {key} is for reading: a sink has the option topic, or the column topic")
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
-            raise OPTIONS.unknown(key)
+            raise rules.unknown_option(key, OPTIONS, _REFUSED)
     rules.check_properties(properties)
     brokers = None
     if "path" not in values:
@@ -354,7 +355,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         raise InvalidConfigError(
             f"path {values['path']!r}: seglog writes to a file system that all workers share, not to an object store"
         )
-    LogConfig.from_mapping(topic_config)
+    _check_topic(topic_config)
     codec, level = _compression(values)
     return WriteOptions(
         path=values.get("path", ""),
@@ -373,13 +374,24 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     )
 
 
+def _check_topic(config: Mapping[str, str]) -> None:
+    for name in config:
+        if name not in TOPIC_KEYS:
+            near = did_you_mean(f"topic.{name}", [f"topic.{one}" for one in TOPIC_KEYS])
+            raise InvalidConfigError(f"unknown option {f'topic.{name}'!r}{near}")
+    try:
+        LogConfig.from_mapping(config)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"option topic.{error}") from None
+
+
 def _brokers(values: OptionValues, properties: Mapping[str, str], topic_config: Mapping[str, str]) -> BrokerOptions:
     given = [name for name in _ONLY_DIRECTORIES if name in values] + [f"topic.{name}" for name in topic_config]
     if given:
         raise InvalidConfigError(f"option {given[0]} is for directories: create topics at the brokers")
-    client = rules.client_config(properties, WRITE)
-    if client.partitioner != "default":
+    if properties.get("partitioner.class", "").rpartition(".")[2] not in ("", "DefaultPartitioner"):
         raise InvalidConfigError("option kafka.partitioner.class is not supported: set the column partition")
+    client = rules.client_config(properties, WRITE)
     if client.acks == 0:
         raise InvalidConfigError("option kafka.acks is 0: a task must know that its records were written")
     exactly_once = values.of("delivery") == "exactly-once"

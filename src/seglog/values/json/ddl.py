@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from seglog.core.suggestions import did_you_mean
 from seglog.values.schemas import SchemaError
 
 _TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([^\W\d]\w*|\d+)|(.))", re.DOTALL)
@@ -127,7 +128,8 @@ class _Parser:
             return self.fields(">")
         self._at -= 1
         if word and re.fullmatch(r"\w+", word):
-            raise SchemaError(f"the type {word} is not supported in a schema for JSON")
+            near = did_you_mean(word, [*_TYPES, *_DECIMALS, "array", "map", "struct"])
+            raise SchemaError(f"the type {word} is not supported in a schema for JSON{near}")
         raise self._fail("a type")
 
     def _decimal(self) -> pa.DataType:
