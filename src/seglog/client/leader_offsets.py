@@ -68,8 +68,8 @@ def answer_offsets(
     """The offset of each partition of each question; -1 if no record is that late.
 
     ``metadata`` has the leaders, if the caller knows them. While a leader is missing or moves, the request is repeated
-    up to ``retries`` times. A partition that does not exist any more raises `UnknownPartitionError`. An error names
-    partition and broker.
+    up to ``retries`` times, then `BrokerUnavailableError` is raised. A partition that does not exist any more raises
+    `UnknownPartitionError`. An error names partition and broker.
     """
     found: list[dict[TopicPartition, int]] = [{} for _ in questions]
     for attempt in range(retries + 1):
@@ -86,7 +86,7 @@ def answer_offsets(
             return found
         metadata = None
     partition = min(problems)
-    raise RequestFailedError(f"offsets of {partition}: {problems[partition]}")
+    raise BrokerUnavailableError(f"offsets of {partition}: {problems[partition]}")
 
 
 def _ask_leaders(

@@ -40,12 +40,13 @@ def select(selection: Selection, available: Sequence[TopicPartition]) -> list[To
             there = {partition.topic for partition in available}
             for topic in topics:
                 if topic not in there:
-                    raise UnknownTopicError(f"there is no topic {topic!r}; {_listed(topic, sorted(there))}")
+                    names = sorted(there - INTERNAL_TOPICS)
+                    raise UnknownTopicError(f"there is no topic {topic!r}; {_listed(topic, names)}")
         case Assign(partitions=partitions):
             known = set(available)
             for partition in partitions:
                 if partition not in known:
-                    names = [str(one) for one in sorted(available)]
+                    names = [str(one) for one in sorted(available) if one.topic not in INTERNAL_TOPICS]
                     raise UnknownTopicError(f"there is no partition {partition}; {_listed(str(partition), names)}")
         case _:
             assert_never(selection)

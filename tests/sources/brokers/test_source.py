@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from seglog.core.errors import UnknownTopicError
+from seglog.client.kept_connections import close_all
+from seglog.core.errors import BrokerUnavailableError, UnknownTopicError
 from seglog.sources.brokers.source import BrokerSource
 from seglog.sources.options.read_options import parse_options
 from seglog.testing import Broker
@@ -16,17 +17,24 @@ from seglog.testing import Broker
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
+        close_all()
+
+
+def source(broker: Broker, **chosen: str) -> BrokerSource:
+    options = parse_options({"kafka.bootstrap.servers": broker.bootstrap, **chosen})
+    assert options.client is not None
+    return BrokerSource(options.client, options)
 
 
 def refused(broker: Broker, **selection: str) -> str:
-    options = parse_options({"kafka.bootstrap.servers": broker.bootstrap, **selection})
-    assert options.client is not None
     with pytest.raises(UnknownTopicError) as caught:
-        BrokerSource(options.client, options).survey()
+        source(broker, **selection).survey()
     return str(caught.value).removeprefix(f"{broker.bootstrap}: ")
 
 
 def test_an_unknown_topic_is_answered_with_those_of_the_cluster(broker: Broker) -> None:
+    assert refused(broker, subscribe="t") == "there is no topic 't'; existing: none"
+    broker.create_topic("__transaction_state", 1)
     assert refused(broker, subscribe="t") == "there is no topic 't'; existing: none"
     broker.create_topic("flights", 2)
     for number in range(12):
@@ -39,3 +47,18 @@ def test_an_unknown_topic_is_answered_with_those_of_the_cluster(broker: Broker) 
     assert refused(broker, assign='{"flights": [4]}').startswith(
         "there is no partition flights-4; existing: flights-0, flights-1, t0-0, "
     )
+
+
+@pytest.mark.parametrize("code", ["NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH"])
+def test_a_stream_waits_for_a_leader_as_for_a_broker(broker: Broker, code: str) -> None:
+    """An election takes longer than all retries of one survey; a query that starts does not wait."""
+    broker.reset()
+    broker.create_topic("moving", 1)
+    chosen = {"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "1", "kafka.retry.backoff.ms": "1"}
+    moving = source(broker, subscribe="moving", **chosen)
+    told = broker.fail("ListOffsets", error=code, topic="moving", times=9)
+    with pytest.raises(BrokerUnavailableError, match=f"offsets of moving-0: broker .*: {code}"):
+        moving.survey()
+    assert 0 < told.fired < 9
+    (extent,) = moving.survey(may_be_away=True).extents
+    assert (told.fired, extent.log_end) == (9, 0)
