@@ -29,7 +29,7 @@ def test_each_command_has_help(run: Run) -> None:
         ran = run(command, "--help")
         assert ran.code == 0
         assert f"Usage: seglog {command}" in ran.text
-        assert "--json" in ran.text or command == "completion"
+        assert "--json" in ran.text or command in ("completion", "mcp")
 
 
 def test_an_unknown_word_is_answered_with_the_nearest_one(run: Run) -> None:

@@ -18,7 +18,8 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
     ("arguments", "reason"),
     [
         ((), "console needs a directory, brokers (-b HOST:PORT), or both"),
-        (("{}", "--write"), "--write, --property and --command-config need -b HOST:PORT"),
+        (("{}", "--write"), "--write needs -b HOST:PORT"),
+        (("{}", "-X", "a=b"), "--property and --command-config need -b HOST:PORT"),
         (("{}", "--listen", "0.0.0.0:0"), "other machines could read the log"),
         (("{}", "--listen", "[::]:0"), "other machines could read the log"),
         (("{}", "--listen", ":0"), "other machines could read the log"),

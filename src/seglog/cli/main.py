@@ -55,6 +55,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sql": Command("sql", "Query topics, directories and tables in SQL (needs seglog[sql])."),
     "serve": Command("serve", "Serve Kafka's protocol from a log directory."),
     "console": Command("seglog.console.command", "Show a log and a cluster in the browser."),
+    "mcp": Command("seglog.mcp.command", "Answer agents over the Model Context Protocol (needs seglog[mcp])."),
     "produce": Command("wire.produce", "Send lines of stdin or of files to a topic."),
     "consume": Command("wire.consume", "Print the records of topics, as lines or JSON."),
     "offsets": Command("wire.offsets", "Show the first and last offsets of partitions, or offsets by time."),

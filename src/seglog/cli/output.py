@@ -55,8 +55,7 @@ class Out:
 
     def json(self, value: object) -> None:
         """One compact JSON document on a line of its own."""
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        self.line(text if text.isascii() else text.encode(errors="backslashreplace").decode())
+        self.line(json_text(value))
 
     def raw(self, data: bytes | bytearray | memoryview) -> None:
         """Write bytes that are UTF-8 already."""
@@ -72,6 +71,16 @@ class Out:
     def flush(self) -> None:
         self._drain()
         self._stream.flush()
+
+
+def json_text(value: object) -> str:
+    """A compact JSON document. A name that is not UTF-8 has lone surrogates; those are escapes.
+
+    >>> json_text({"name": "\\udcff", "size": 1})
+    '{"name":"\\\\udcff","size":1}'
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def warn(text: str) -> None:

@@ -10,7 +10,7 @@ targets say who led when they were planned, and the fetcher looks up a leader on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -23,6 +23,8 @@ from seglog.core.errors import BrokerUnavailableError, RequestFailedError
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
+from seglog.records import any_magic
+from seglog.records.batch import BatchHeader, Entry, entries
 
 _IDS_FROM: Final = 13
 """The version of Fetch that names topics by id (KIP-516): a broker then refuses another topic of the same name."""
@@ -66,6 +68,24 @@ class FetchedRecords(NamedTuple):
     broker: str
     records: bytes
     aborted: tuple[AbortedProducer, ...]
+
+
+def readable_batches(fetched: FetchedRecords) -> Iterator[tuple[BatchHeader, Entry | None]]:
+    """Each whole batch, with its entry unless it is a marker or its transaction was aborted. `CorruptError`."""
+    to_begin = deque(sorted(fetched.aborted, key=lambda one: one.first_offset))
+    aborted: set[int] = set()
+    for entry in entries(fetched.records):
+        header = any_magic.describe(fetched.records, entry, deep=False)
+        while to_begin and to_begin[0].first_offset <= header.last_offset:
+            aborted.add(to_begin.popleft().producer_id)
+        if header.is_control:
+            aborted.discard(header.producer_id)
+            yield header, None
+        elif header.is_transactional and header.producer_id in aborted:
+            yield header, None
+        else:
+            any_magic.check(fetched.records, entry)
+            yield header, entry
 
 
 class _Progress:
@@ -162,7 +182,7 @@ class RangeFetcher:
         self._unread = 0
         """Items of the last answer that the caller has not advanced yet."""
 
-    def __iter__(self) -> Iterator[FetchedRecords]:
+    def __iter__(self) -> Generator[FetchedRecords, None, None]:
         self._ask_planned_leaders()
         try:
             while True:

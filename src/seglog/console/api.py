@@ -17,7 +17,7 @@ from seglog.cli.wire.groups import listed_groups
 from seglog.console import changes
 from seglog.console.disk import Disk, Replica
 from seglog.console.live import Live
-from seglog.console.records import Filter, Reader, check_filter, commands, from_disk
+from seglog.console.records import MOST_BYTES, SHOWN_BYTES, Extent, Filter, Reader, check_filter, commands, from_disk
 from seglog.console.typed_values import TypedValues
 from seglog.core.clock import Clock
 from seglog.core.errors import RequestFailedError, SeglogError
@@ -70,9 +70,11 @@ class Console:
         live: Live | None,
         typed: TypedValues,
         bootstrap: str | None,
-        writes: bool,
+        writes: bool = False,
+        command: str = "console",
     ) -> None:
         self.clock = clock
+        self._command = command
         self._disk = disk
         self._cluster = cluster
         self._live = live
@@ -83,20 +85,25 @@ class Console:
     @property
     def disk(self) -> Disk:
         if self._disk is None:
-            raise ApiError(HTTPStatus.CONFLICT, "the console was started without a directory: seglog console PATH")
+            reason = f"seglog {self._command} was started without a directory: seglog {self._command} PATH"
+            raise ApiError(HTTPStatus.CONFLICT, reason)
         return self._disk
 
     @property
     def cluster(self) -> Cluster:
         if self._cluster is None:
-            raise ApiError(HTTPStatus.CONFLICT, "the console was started without brokers: seglog console -b HOST:PORT")
+            raise self._without_brokers()
         return self._cluster
 
     @property
     def live(self) -> Live:
         if self._live is None:
-            raise ApiError(HTTPStatus.CONFLICT, "the console was started without brokers: seglog console -b HOST:PORT")
+            raise self._without_brokers()
         return self._live
+
+    def _without_brokers(self) -> ApiError:
+        reason = f"seglog {self._command} was started without brokers: seglog {self._command} -b HOST:PORT"
+        return ApiError(HTTPStatus.CONFLICT, reason)
 
     @property
     def has_disk(self) -> bool:
@@ -121,7 +128,7 @@ def _replica(console: Console, given: Mapping[str, Any]) -> Replica:
     return console.disk.replica(given["topic"], given["partition"], given["root"])
 
 
-def _partition(console: Console, given: Mapping[str, Any]) -> Any:
+def read_partition(console: Console, given: Mapping[str, Any]) -> Any:
     config = None
     if console.has_brokers:
         try:
@@ -147,18 +154,18 @@ def _bytes(console: Console, given: Mapping[str, Any]) -> Any:
     return console.disk.entry_bytes(replica, base, kind, given["number"])
 
 
-def _look_up(console: Console, given: Mapping[str, Any]) -> Any:
+def look_up(console: Console, given: Mapping[str, Any]) -> Any:
     offset, time = given["offset"], given["time"]
     if (offset is None) == (time is None):
         raise OptionError("a look-up needs either offset or time")
-    return console.disk.look_up(_replica(console, given), offset, None if time is None else _time(console, time))
+    return console.disk.look_up(_replica(console, given), offset, None if time is None else read_time(console, time))
 
 
 def _verify(console: Console, given: Mapping[str, Any]) -> Any:
     return verify_document(console.disk.verify(_replica(console, given)))
 
 
-def _records(console: Console, given: Mapping[str, Any]) -> Any:
+def read_records(console: Console, given: Mapping[str, Any]) -> Any:
     since, until = given["since"], given["until"]
     wanted = check_filter(
         Filter(
@@ -166,23 +173,24 @@ def _records(console: Console, given: Mapping[str, Any]) -> Any:
             given["value"] or None,
             given["header"] or None,
             given["path"] or None,
-            _time(console, since) if since else None,
-            _time(console, until) if until else None,
+            read_time(console, since) if since else None,
+            read_time(console, until) if until else None,
         )
     )
     topic, partition, offset, count = given["topic"], given["partition"], given["offset"], given["count"]
+    extent = Extent(count, given["bytes"] or (SHOWN_BYTES if count > 1 else MOST_BYTES))
     source = given["from"] or ("disk" if console.has_disk else "brokers")
     path = None
     if source == "disk":
         replica = _replica(console, given)
         path = replica.path
         offset = _from_end(offset, count, lambda: console.disk.bounds(replica)[1])
-        found = from_disk(console.disk, console.clock, console.typed, replica, offset, count, wanted)
+        found = from_disk(console.disk, console.clock, console.typed, replica, offset, extent, wanted)
     else:
         place = (topic, partition)
         offset = _from_end(offset, count, lambda: console.cluster.ends([place])[place])
         found = Reader(console.cluster, console.clock, console.typed).read(
-            topic, partition, offset, count, wanted, given["isolation"]
+            topic, partition, offset, extent, wanted, given["isolation"]
         )
     shown = found["records"][0]["offset"] if found["records"] else max(offset, 0)
     return {**found, "commands": commands(topic, partition, shown, console.bootstrap, path)}
@@ -193,7 +201,8 @@ def _from_end(offset: int | None, count: int, end: Callable[[], int]) -> int:
     return max(end() - count, 0) if offset is None else offset
 
 
-def _time(console: Console, text: str) -> int:
+def read_time(console: Console, text: str) -> int:
+    """ms since 1970. `OptionError`."""
     try:
         return parse_time(text, console.clock)
     except ValueError:
@@ -240,7 +249,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "disk",
     ),
     ("GET", "/api/partition"): Operation(
-        "A partition's segments, marks, epochs, transactions, retention and replicas.", _partition, _PLACE, "disk"
+        "A partition's segments, marks, epochs, transactions, retention and replicas.", read_partition, _PLACE, "disk"
     ),
     ("GET", "/api/index"): Operation(
         "The entries of a segment's indexes; each n-th if there are more than count.",
@@ -282,14 +291,14 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ),
     ("GET", "/api/lookup"): Operation(
         "Find a record by offset or time, with each step, as seglog find --explain.",
-        _look_up,
+        look_up,
         {**_PLACE, "offset": Parameter("integer"), "time": Parameter(note="ms since 1970, ISO 8601, or -1h")},
         "disk",
     ),
     ("GET", "/api/verify"): Operation("Check every byte of a partition of up to 1 GiB.", _verify, _PLACE, "disk"),
     ("GET", "/api/records"): Operation(
         "Records from an offset on that match all filters; next is the offset to go on from.",
-        _records,
+        read_records,
         {
             **_PLACE,
             "from": Parameter(choices=("disk", "brokers")),
@@ -301,6 +310,12 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
             "path": Parameter(note="A path in a JSON value, PATH or PATH=VALUE: order.items.0.id=7"),
             "since": Parameter(note="The earliest timestamp: ms since 1970, ISO 8601, or -1h."),
             "until": Parameter(note="The latest timestamp."),
+            "bytes": Parameter(
+                "integer",
+                f"The most bytes of a key, a value or a header; without it {SHOWN_BYTES}, of one record {MOST_BYTES}.",
+                least=1,
+                most=MOST_BYTES,
+            ),
             "isolation": Parameter(default="read_uncommitted", choices=("read_uncommitted", "read_committed")),
         },
     ),
@@ -364,10 +379,15 @@ def values(operation: Operation, query: str, body: bytes) -> dict[str, Any]:
     else:
         parsed = parse_qs(query, keep_blank_values=True, max_num_fields=50)
         given = {name: _parsed(operation.parameters.get(name), name, texts[-1]) for name, texts in parsed.items()}
+    return checked(operation.parameters, given)
+
+
+def checked(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All values, with defaults. `OptionError` names the one that is wrong."""
     for name in given:
-        if name not in operation.parameters:
-            raise OptionError(f"there is no {name!r}; there are {', '.join(operation.parameters) or 'no values'}")
-    return {name: _checked(one, name, given.get(name)) for name, one in operation.parameters.items()}
+        if name not in parameters:
+            raise OptionError(f"there is no {name[:40]!r}; there are {', '.join(parameters) or 'no values'}")
+    return {name: _checked(one, name, given.get(name)) for name, one in parameters.items()}
 
 
 def _parsed(parameter: Parameter | None, name: str, text: str) -> Any:
@@ -424,7 +444,7 @@ def openapi() -> dict[str, Any]:
                     "application/json": {
                         "schema": {
                             "type": "object",
-                            "properties": {name: _schema(one) for name, one in operation.parameters.items()},
+                            "properties": {name: schema(one) for name, one in operation.parameters.items()},
                             "required": [name for name, one in operation.parameters.items() if one.is_required],
                         }
                     }
@@ -432,7 +452,7 @@ def openapi() -> dict[str, Any]:
             }
         else:
             described["parameters"] = [
-                {"name": name, "in": "query", "required": one.is_required, "schema": _schema(one)}
+                {"name": name, "in": "query", "required": one.is_required, "schema": schema(one)}
                 for name, one in operation.parameters.items()
             ]
         paths.setdefault(path, {})[method.lower()] = described
@@ -447,14 +467,15 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _schema(one: Parameter) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": one.kind}
+def schema(one: Parameter) -> dict[str, Any]:
+    """The JSON Schema of a value."""
+    found: dict[str, Any] = {"type": one.kind}
     if one.kind == "integer":
-        schema |= {"minimum": one.least, "maximum": one.most}
+        found |= {"minimum": one.least, "maximum": one.most}
     if one.kind == "array":
-        schema["items"] = {"type": "array", "items": {"type": "string"}}
+        found["items"] = {"type": "array", "items": {"type": "string"}}
     if one.choices:
-        schema["enum"] = list(one.choices)
+        found["enum"] = list(one.choices)
     if one.default is not None:
-        schema["default"] = one.default
-    return schema | ({"description": one.note} if one.note else {})
+        found["default"] = one.default
+    return found | ({"description": one.note} if one.note else {})

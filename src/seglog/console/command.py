@@ -8,7 +8,7 @@ import secrets
 import stat
 from contextlib import AsyncExitStack
 from ipaddress import ip_address
-from typing import Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -20,6 +20,9 @@ from seglog.cli.wire.typed_records import TYPED_FORMATS
 from seglog.core.addresses import Address, parse_host_port
 from seglog.core.clock import SystemClock
 from seglog.core.fs import OsFs
+
+if TYPE_CHECKING:
+    from seglog.console.api import Console
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _LEAST_TOKEN: Final = 16
@@ -59,8 +62,9 @@ class Decoding(NamedTuple):
 _AS_BYTES: Final = Decoding()
 
 
-@with_options
-def console(
+class Target(NamedTuple):
+    """What is shown: directories, brokers, or both."""
+
     paths: Annotated[
         list[str] | None,
         typer.Argument(
@@ -68,22 +72,66 @@ def console(
             help="Log directories, of one broker or of several, or a partition.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     bootstrap: Annotated[
         str | None,
         typer.Option(
             "--bootstrap-server", "-b", metavar="HOST:PORT", help="Brokers to contact first.", show_default=False
         ),
-    ] = None,
+    ] = None
     properties: Annotated[
         list[str] | None,
         typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka.", show_default=False),
-    ] = None,
+    ] = None
     command_config: Annotated[
         str | None,
         typer.Option("--command-config", "-F", metavar="FILE", help="A file of such settings.", show_default=False),
-    ] = None,
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for a response.")] = 10.0,
+    ] = None
+    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for a response.")] = 10.0
+
+    def check(self, command: str) -> None:
+        """Raise `OptionError` if nothing is named, or if settings have no brokers."""
+        if not self.paths and self.bootstrap is None:
+            raise OptionError(f"{command} needs a directory, brokers (-b HOST:PORT), or both")
+        if self.bootstrap is None and (self.properties or self.command_config is not None):
+            raise OptionError("--property and --command-config need -b HOST:PORT")
+
+    def open(self, decoding: Decoding, *, command: str, writes: bool = False) -> Console:
+        """`InvalidLogDirError`, `OptionError`."""
+        from seglog.cli.cluster.requests import ClusterOptions
+        from seglog.cli.wire.clients import Cluster
+        from seglog.cli.wire.consume import PrintOptions
+        from seglog.console.api import Console
+        from seglog.console.disk import Disk
+        from seglog.console.live import Live
+        from seglog.console.typed_values import TypedValues
+
+        clock = SystemClock()
+        disk = Disk(OsFs(), clock, self.paths) if self.paths else None
+        cluster = live = None
+        if self.bootstrap is not None:
+            where = (self.bootstrap, self.properties, self.command_config, self.timeout)
+            cluster = Cluster(*where)
+            live = Live(cluster, ClusterOptions(*where), clock)
+        typed = TypedValues(PrintOptions(**decoding._asdict()).typed, is_wanted=decoding != _AS_BYTES)
+        return Console(
+            clock,
+            disk=disk,
+            cluster=cluster,
+            live=live,
+            typed=typed,
+            bootstrap=self.bootstrap,
+            writes=writes,
+            command=command,
+        )
+
+
+_NOTHING: Final = Target()
+
+
+@with_options
+def console(
+    target: Target = _NOTHING,
     listen: Annotated[
         str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where to serve the page; port 0: a free one.")
     ] = "127.0.0.1:0",
@@ -112,35 +160,19 @@ def console(
 ) -> int:
     """Show a log directory, a cluster, or both in the browser: open the address that it prints. The address opens the
     console once; then another one is printed."""
-    if not paths and bootstrap is None:
-        raise OptionError("console needs a directory, brokers (-b HOST:PORT), or both")
-    if bootstrap is None and (write or properties or command_config is not None):
-        raise OptionError("--write, --property and --command-config need -b HOST:PORT")
+    target.check("console")
+    if target.bootstrap is None and write:
+        raise OptionError("--write needs -b HOST:PORT")
     decoding.check()
     address = _address(listen, insecure=insecure)
     bearer = None if token_file is None else _read_token(token_file)
     leave_on_signals()
-    from seglog.cli.cluster.requests import ClusterOptions
-    from seglog.cli.wire.clients import Cluster
-    from seglog.cli.wire.consume import PrintOptions
     from seglog.console.access import Access
-    from seglog.console.api import Console
-    from seglog.console.disk import Disk
-    from seglog.console.live import Live
     from seglog.console.server import MAX_BODY, ConsolePages
-    from seglog.console.typed_values import TypedValues
     from seglog.net.http import HttpListener
 
-    clock = SystemClock()
-    disk = Disk(OsFs(), clock, paths) if paths else None
-    cluster = live = None
-    if bootstrap is not None:
-        cluster = Cluster(bootstrap, properties, command_config, timeout)
-        live = Live(cluster, ClusterOptions(bootstrap, properties, command_config, timeout), clock)
+    shown = target.open(decoding, command="console", writes=write)
     access = Access(lambda: secrets.token_urlsafe(_SECRET_BYTES), bearer=bearer)
-    is_typed = decoding != _AS_BYTES
-    typed = TypedValues(PrintOptions(**decoding._asdict()).typed, is_wanted=is_typed)
-    shown = Console(clock, disk=disk, cluster=cluster, live=live, typed=typed, bootstrap=bootstrap, writes=write)
 
     async def run() -> None:
         over = asyncio.Event()
@@ -162,9 +194,9 @@ def console(
             stack.push_async_callback(listener.stop)
             names = [address.host if ":" not in address.host else f"[{address.host}]", *(host or ())]
             pages.listens_on(listener.port, [*_LOOPBACK, *(name.lower() for name in names)])
-            if live is not None:
-                live.start()
-                stack.callback(live.stop)
+            if shown.has_brokers:
+                shown.live.start()
+                stack.callback(shown.live.stop)
             with ended_by(over.set, until_eof=until_eof):
                 say()
                 await over.wait()

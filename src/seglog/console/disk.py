@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os.path
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any, Final, NamedTuple
 
@@ -133,6 +133,17 @@ class Disk:
         rows = sorted(found.items(), key=lambda row: (row[0].topic in INTERNAL_TOPICS, row[0]))
         self._listed = (self._clock.monotonic(), rows)
         return rows
+
+    def topics(self) -> dict[str, list[int]]:
+        """All topics and the numbers of the partitions that are here, Kafka's internal topics last."""
+        found: dict[str, list[int]] = {}
+        for partition, _ in self._list():
+            found.setdefault(partition.topic, []).append(partition.partition)
+        return found
+
+    def paths(self) -> list[str]:
+        """The log directories, or of each of which one partition alone was named, that partition's."""
+        return [self._only[root].path if root in self._only else root for root in self.roots]
 
     def partitions(self, text: str, first: int, count: int) -> Document:
         """A page of the partitions whose names contain ``text``, Kafka's internal topics last."""
@@ -456,14 +467,14 @@ class Disk:
         )
         return lookup_document(found)
 
-    def verify(self, replica: Replica) -> Any:
-        """As `seglog verify`, of partitions up to 1 GiB."""
+    def verify(self, replica: Replica, progress: Callable[[int], None] | None = None) -> Any:
+        """As `seglog verify`, of partitions up to 1 GiB. ``progress`` gets bytes, and may raise to end it."""
         size = sum(one.size for one in read_segments(self._fs, replica.path))
         if size > _VERIFIED_BYTES:
             raise UnsupportedFormatError(
                 f"{size} bytes would take long to check here: run seglog verify {replica.path}"
             )
-        return verify([replica.path], fs=self._fs, workers=1)
+        return verify([replica.path], fs=self._fs, workers=1, progress=progress)
 
     # Records
 

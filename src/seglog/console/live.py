@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seglog.cli.cluster.requests import ClusterOptions, ClusterRequests
 from seglog.cli.cluster.status import look_at_brokers, status_document
@@ -31,6 +31,9 @@ from seglog.cluster.reassignment_plan import Place
 from seglog.core.clock import Clock
 from seglog.core.errors import RequestFailedError, SeglogError
 from seglog.core.topic_names import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from seglog.client.admin import GroupListing
 
 _LEAST_PAUSE: Final = 2.0
 _LONGEST_PAUSE: Final = 20.0
@@ -76,7 +79,8 @@ class Live:
     def __init__(self, cluster: Cluster, where: ClusterOptions, clock: Clock) -> None:
         self._cluster = cluster
         self._where = where
-        self._requests: ClusterRequests | None = None
+        self._requests: ClusterRequests | None = None  # guarded by _looking
+        self._looking = threading.Lock()
         self._clock = clock
         self._lock = threading.Lock()
         self._samples: deque[Sample] = deque(maxlen=_SAMPLES)  # guarded by _lock
@@ -126,7 +130,7 @@ class Live:
             self._over.wait(min(max(_LEAST_PAUSE, _SHARE * (self._clock.monotonic() - began)), _LONGEST_PAUSE))
 
     def _sample(self, began: float) -> None:
-        seen = self._look()
+        seen = self.look()
         groups = self._groups()
         at = self._clock.now_ms()
         with self._lock:
@@ -141,12 +145,13 @@ class Live:
             self._seen = (began, seen, judge(seen))
             self._samples.append(Sample(at, records, size, groups))
 
-    def _look(self) -> ClusterStatus:
+    def look(self) -> ClusterStatus:
         """As `seglog cluster status`; with settings of which only the client library knows, as far as that tells."""
         if self._cluster.has_own_client:
-            if self._requests is None:
-                self._requests = self._where.requests()
-            return self._requests.once(look_at_brokers)
+            with self._looking:
+                if self._requests is None:
+                    self._requests = self._where.requests()
+                return self._requests.once(look_at_brokers)
         with self._cluster.errors("cluster"):
             found = self._cluster.admin.list_topics(timeout=self._cluster.timeout)
         partitions = [
@@ -175,18 +180,8 @@ class Live:
         )
 
     def _groups(self) -> dict[str, GroupLag]:
-        found = {}
-        for group in listed_groups(self._cluster)[:_GROUPS]:
-            lag = readable = None
-            members = 0
-            with suppress(RequestFailedError):  # of another protocol, or gone meanwhile
-                described = describe(self._cluster, group.group)
-                members = 0 if described is None else len(described.members)
-                committed = committed_offsets(self._cluster, group.group)
-                lag = total_lag(positions(self._cluster, described, committed))
-                readable = total_lag(positions(self._cluster, described, committed, read_committed=True))
-            found[group.group] = GroupLag(group.state, members, lag, readable)
-        return found
+        found = listed_groups(self._cluster)[:_GROUPS]
+        return {one.group: group_lag(self._cluster, one) for one in found}
 
     # Questions
 
@@ -207,33 +202,7 @@ class Live:
         if seen is None:
             raise RequestFailedError(problem or "no broker has answered yet")
         _, status, findings = seen
-        worst = {place for finding in findings for place in finding.places}
-        wanted = [one for one in status.partitions if text.lower() in f"{one.topic}-{one.number}".lower()]
-        wanted.sort(key=lambda one: (one.place not in worst, one.topic in INTERNAL_TOPICS))
-        shown = replace(status, partitions=tuple(wanted[first : first + min(count, _LISTED_PARTITIONS)]))
-        leads: dict[int, int] = {}
-        replicas: dict[int, int] = {}
-        in_sync: dict[int, int] = {}
-        sizes: dict[int, int] = {}
-        for one in status.partitions:
-            if one.leader is not None:
-                leads[one.leader] = leads.get(one.leader, 0) + 1
-            for node in one.replicas:
-                replicas[node] = replicas.get(node, 0) + 1
-                in_sync[node] = in_sync.get(node, 0) + (node in one.isr)
-                sizes[node] = sizes.get(node, 0) + one.sizes.get(node, 0)
-        document = status_document(shown, findings)
-        for broker in document["brokers"]:
-            node = broker["node"]
-            broker |= {
-                "leads": leads.get(node, 0),
-                "replicas": replicas.get(node, 0),
-                "inSync": in_sync.get(node, 0),
-                "size": sizes.get(node, 0),
-            }
-        for finding in document["findings"]:
-            finding["partitions"] = finding["partitions"][:20]
-        return {**document, "total": len(wanted), "first": first, "problem": problem}
+        return {**status_page(status, findings, text, first, count), "problem": problem}
 
     def history(self, since: int) -> dict[str, Any]:
         """Samples and events after ``since``, in ms since 1970."""
@@ -273,6 +242,52 @@ class Live:
         for row in document["partitions"]:
             row["readableLag"] = readable.get((row["topic"], row["partition"]))
         return {**document, "lag": total_lag(found)}
+
+
+def status_page(
+    status: ClusterStatus, findings: list[HealthFinding], text: str, first: int, count: int
+) -> dict[str, Any]:
+    """The document of `seglog cluster status --json`, with a page of its partitions, unhealthy ones first."""
+    worst = {place for finding in findings for place in finding.places}
+    wanted = [one for one in status.partitions if text.lower() in f"{one.topic}-{one.number}".lower()]
+    wanted.sort(key=lambda one: (one.place not in worst, one.topic in INTERNAL_TOPICS))
+    shown = replace(status, partitions=tuple(wanted[first : first + min(count, _LISTED_PARTITIONS)]))
+    leads: dict[int, int] = {}
+    replicas: dict[int, int] = {}
+    in_sync: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for one in status.partitions:
+        if one.leader is not None:
+            leads[one.leader] = leads.get(one.leader, 0) + 1
+        for node in one.replicas:
+            replicas[node] = replicas.get(node, 0) + 1
+            in_sync[node] = in_sync.get(node, 0) + (node in one.isr)
+            sizes[node] = sizes.get(node, 0) + one.sizes.get(node, 0)
+    document = status_document(shown, findings)
+    for broker in document["brokers"]:
+        node = broker["node"]
+        broker |= {
+            "leads": leads.get(node, 0),
+            "replicas": replicas.get(node, 0),
+            "inSync": in_sync.get(node, 0),
+            "size": sizes.get(node, 0),
+        }
+    for finding in document["findings"]:
+        finding["partitions"] = finding["partitions"][:20]
+    return {**document, "total": len(wanted), "first": first}
+
+
+def group_lag(cluster: Cluster, group: GroupListing) -> GroupLag:
+    """Members and lags of a listed group; without them if it is of another protocol, or gone meanwhile."""
+    lag = readable = None
+    members = 0
+    with suppress(RequestFailedError):
+        described = describe(cluster, group.group)
+        members = 0 if described is None else len(described.members)
+        committed = committed_offsets(cluster, group.group)
+        lag = total_lag(positions(cluster, described, committed))
+        readable = total_lag(positions(cluster, described, committed, read_committed=True))
+    return GroupLag(group.state, members, lag, readable)
 
 
 def total_lag(found: list[GroupPosition]) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,7 @@ from seglog.console.disk import Disk, Document, Replica
 from seglog.console.typed_values import TypedValues
 from seglog.core.clock import Clock
 from seglog.core.errors import CorruptError, RequestFailedError, SeglogError
+from seglog.core.types import TopicPartition
 from seglog.records import any_magic
 from seglog.records.record import Record
 
@@ -78,16 +80,22 @@ def _has_path(value: bytes | None, wanted: str) -> bool:
     return not equals or (found if isinstance(found, str) else json.dumps(found)) == text
 
 
+class Extent(NamedTuple):
+    """The most records of an answer, and the most bytes of a key, a value or a header."""
+
+    records: int
+    shown_bytes: int
+
+
 class _Answer:
     """Collects records up to the bounds."""
 
-    def __init__(self, clock: Clock, wanted: Filter, count: int) -> None:
+    def __init__(self, clock: Clock, wanted: Filter, extent: Extent) -> None:
         self._now = clock.monotonic
         self._until = math.inf
         """The limit begins with the first record: what is slow before that, such as a connection, has its own."""
         self._wanted = wanted
-        self._count = count
-        self._most = SHOWN_BYTES if count > 1 else MOST_BYTES
+        self._count, self._most = extent
         self.rows: list[Document] = []
         self.scanned = self.bytes = 0
 
@@ -137,12 +145,12 @@ def _size(data: bytes | None) -> int:
 
 
 def from_disk(
-    disk: Disk, clock: Clock, typed: TypedValues, replica: Replica, offset: int, count: int, wanted: Filter
+    disk: Disk, clock: Clock, typed: TypedValues, replica: Replica, offset: int, extent: Extent, wanted: Filter
 ) -> Document:
     """Records of all kinds, control records too. ``damage`` says why the answer ends early."""
     start, end = disk.bounds(replica)
     offset = max(offset, start)
-    answer, following, damage = _Answer(clock, wanted, count), offset, None
+    answer, following, damage = _Answer(clock, wanted, extent), offset, None
     try:
         for chunk, entry in disk.entries_from(replica, offset):
             header = any_magic.describe(chunk.data, entry, deep=False)
@@ -174,21 +182,25 @@ def from_disk(
 
 
 class Reader(NamedTuple):
-    """Reads from brokers, as `seglog consume` does, without a group."""
+    """Reads from brokers, as `seglog consume` does, without a group. The library has a group even so, and asks for its
+    coordinator, whereupon a broker that has none yet creates ``__consumer_offsets``: it reads only where our own client
+    cannot."""
 
     cluster: Cluster
     clock: Clock
     typed: TypedValues
 
-    def read(self, topic: str, partition: int, offset: int, count: int, wanted: Filter, level: str) -> Document:
+    def read(self, topic: str, partition: int, offset: int, extent: Extent, wanted: Filter, level: str) -> Document:
         place = (topic, partition)
         start, end = (
             self.cluster.first([place])[place],
             self.cluster.offsets([place], "latest", read_committed=level == "read_committed")[place].offset,
         )
         offset = max(offset, start)
-        answer, following = _Answer(self.clock, wanted, count), offset
-        if offset < end:
+        answer, following = _Answer(self.clock, wanted, extent), offset
+        if offset < end and self.cluster.has_own_client:
+            following = self._fetch(answer, TopicPartition(topic, partition), offset, end, level)
+        elif offset < end:
             settings = ConsumeOptions(isolation_level=level).settings(StartPosition("offset", offset))
             consumer = self.cluster.consumer(settings)
             try:
@@ -197,6 +209,38 @@ class Reader(NamedTuple):
             finally:
                 consumer.close()
         return {**answer.document(following, start, end), "damage": None, "from": "brokers"}
+
+    def _fetch(self, answer: _Answer, place: TopicPartition, offset: int, end: int, level: str) -> int:
+        from seglog.client.range_fetcher import (
+            FetchTarget,
+            RangeFetcher,
+            readable_batches,
+        )  # loads the protocol's schema
+
+        with self.cluster.own_connections() as connections:
+            topic_id = connections.metadata([place.topic]).topics[place.topic].topic_id
+            fetcher = RangeFetcher(
+                connections,
+                [FetchTarget(place, topic_id, offset, end, _SCANNED_BYTES)],
+                read_committed=level == "read_committed",
+                patience=self.cluster.timeout,
+                lose=_continue_after,
+            )
+            with closing(iter(fetcher)) as answers:
+                for fetched in answers:
+                    following = fetched.position
+                    for header, entry in readable_batches(fetched):
+                        records = [] if entry is None else any_magic.decode(fetched.records, entry, limit=_DECOMPRESSED)
+                        for record in self.typed.decode(*place, records):
+                            if offset <= record.offset < end:
+                                if answer.is_full():
+                                    return record.offset
+                                answer.add(record, leaderEpoch=header.leader_epoch)
+                        following = header.next_offset
+                    if answer.is_full():
+                        return following
+                    fetcher.advance(fetched, following)
+        return end
 
     def _take(self, consumer: Any, answer: _Answer, following: int, place: Place) -> int:
         deadline = self.clock.monotonic() + self.cluster.timeout
@@ -222,6 +266,10 @@ class Reader(NamedTuple):
                 (record,) = self.typed.decode(*place, [record])
                 answer.add(record, leaderEpoch=one.leader_epoch)
         return following
+
+
+def _continue_after(_: str) -> None:
+    """Records that are gone meanwhile are not shown."""
 
 
 def commands(topic: str, partition: int, offset: int, bootstrap: str | None, path: str | None) -> Mapping[str, str]:

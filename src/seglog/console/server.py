@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os.path
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from seglog.cli.options import OptionError
+from seglog.cli.output import json_text
 from seglog.console.access import SECURITY_HEADERS, Access
 from seglog.console.api import OPERATIONS, ApiError, Console, Operation, openapi, values
 from seglog.core.errors import (
@@ -121,9 +121,7 @@ class ConsolePages:
 
 
 def _document(document: Any) -> Page:
-    """A JSON document. A name that is not UTF-8 has lone surrogates; those are escapes in JSON."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    return Page(text.encode(errors="backslashreplace"), _JSON)
+    return Page(json_text(document).encode(), _JSON)
 
 
 def _problem(status: HTTPStatus, reason: str) -> Page:

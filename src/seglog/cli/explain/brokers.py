@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from seglog.cli.explain.partitions import Question
 from seglog.cli.explain.sentences import config_statement
@@ -46,9 +46,11 @@ def asked_positions(cluster: Cluster) -> Callable[[str], Groups]:
     return ask
 
 
-def explain_topic(cluster: Cluster, topic: str, question: Question) -> Iterator[tuple[TopicPartition, list[Statement]]]:
-    """Each partition of a topic. `RequestFailedError`."""
-    places = [(topic, number) for number in cluster.partitions([topic])[topic]]
+def explain_topic(
+    cluster: Cluster, topic: str, question: Question, numbers: Collection[int] | None = None
+) -> Iterator[tuple[TopicPartition, list[Statement]]]:
+    """Each partition of a topic, or those of ``numbers``. `RequestFailedError`."""
+    places = [(topic, one) for one in cluster.partitions([topic])[topic] if numbers is None or one in numbers]
     config = merge([asked_config(cluster)(topic)])
     first, last = cluster.first(places), cluster.ends(places)
     stable = cluster.offsets(places, "latest", read_committed=True)

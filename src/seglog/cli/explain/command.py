@@ -83,9 +83,9 @@ def explain(
     files, and --config; the later wins. The exit code is 1 with --start if the start is refused.
     """
     clock = SystemClock()
-    now_ms = clock.now_ms() if now is None else _time("--now", now, clock.now_ms())
-    forecast = Forecast(now_ms, None if at is None else _time("--at", at, now_ms))
-    timestamp = None if time is None else _time("--time", time, now_ms)
+    now_ms = clock.now_ms() if now is None else read_time("--now", now, clock.now_ms())
+    forecast = Forecast(now_ms, None if at is None else read_time("--at", at, now_ms))
+    timestamp = None if time is None else read_time("--time", time, now_ms)
     if offset is not None and timestamp is not None:
         return fail("--offset and --time exclude each other")
     layers, properties = _layers(config, config_file)
@@ -119,7 +119,8 @@ def explain(
     return FINE
 
 
-def _time(option: str, text: str, now_ms: int) -> int:
+def read_time(option: str, text: str, now_ms: int) -> int:
+    """A time, also one to come, such as +3d. `OptionError` names the option."""
     try:
         if text[:1] == "+":
             return 2 * now_ms - parse_time(f"-{text[1:]}", _Fixed(now_ms))
@@ -167,19 +168,23 @@ def _explain(
     cluster: Cluster | None,
     question: Question,
 ) -> list[ExplainedPartition]:
-    log_dir = os.path.dirname(path) if is_partition(fs, path) else path
-    asked = positions = None
-    if cluster is not None:
-        from seglog.cli.explain.brokers import asked_config, asked_positions
-
-        asked, positions = asked_config(cluster), asked_positions(cluster)
-    directory = Directory(fs, log_dir, layers, asked, positions)
+    directory = directory_of(fs, os.path.dirname(path) if is_partition(fs, path) else path, layers, cluster)
     found = []
     for partition in expand_partitions(fs, path):
         known = partition_of(partition)
         if topics is None or (known is not None and known.topic_partition.topic in topics):
             found.append(directory.explain(partition, question))
     return found
+
+
+def directory_of(fs: Fs, path: str, layers: Sequence[ConfigLayer], cluster: Cluster | None) -> Directory:
+    """A log directory, of which brokers tell configurations and groups if there is a ``cluster``."""
+    asked = positions = None
+    if cluster is not None:
+        from seglog.cli.explain.brokers import asked_config, asked_positions
+
+        asked, positions = asked_config(cluster), asked_positions(cluster)
+    return Directory(fs, path, layers, asked, positions)
 
 
 def _explain_start(fs: Fs, paths: Sequence[str], properties: Mapping[str, str], *, json: bool) -> int:
@@ -235,14 +240,14 @@ def _document(
     return {
         "now": forecast.now_ms,
         "at": forecast.at_ms,
-        "partitions": [_partition_document(one, forecast) for one in explained],
+        "partitions": [partition_document(one, forecast) for one in explained],
         "brokers": [
             {"partition": place, "statements": [one.document() for one in statements]} for place, statements in told
         ],
     }
 
 
-def _partition_document(one: ExplainedPartition, forecast: Forecast) -> dict[str, object]:
+def partition_document(one: ExplainedPartition, forecast: Forecast) -> dict[str, object]:
     state = one.state
     return {
         "topic": state.topic_partition.topic if state.topic_partition else None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, Final
 
 import typer
@@ -21,7 +22,7 @@ from seglog.cli.options import JsonDocument, check_choice
 from seglog.cli.output import DAMAGE, FINE, Out, count, fail, format_size, format_time, json_bytes, show_table, warn
 from seglog.core.clock import SystemClock
 from seglog.core.fs import Fs, OsFs, write_atomically
-from seglog.core.progress import progress
+from seglog.core.progress import ProgressCallback, progress
 from seglog.records.compression import Codec
 from seglog.storage.formats.paths import is_partition, list_segments
 from seglog.storage.offline.space.keys import MOST_KEYS, KeyCount, KeySpace, read_keys
@@ -78,7 +79,7 @@ def du(
     for path in paths:
         if not path or not os.path.isdir(path):
             return fail(f"{path or 'the path'} is not a directory")
-    report = _measure(fs, paths, topics, reads_keys=keys, reads_codecs=codecs, most_keys=most_keys)
+    report = measure(fs, paths, topics, reads_keys=keys, reads_codecs=codecs, most_keys=most_keys)
     if not report.partitions:
         return fail(f"no partition {'of the topics ' if topics else ''}is in {', '.join(paths)}")
     if html is not None:
@@ -102,8 +103,15 @@ def du(
     return DAMAGE if damaged else FINE
 
 
-def _measure(
-    fs: Fs, paths: Sequence[str], topics: Sequence[str] | None, *, reads_keys: bool, reads_codecs: bool, most_keys: int
+def measure(
+    fs: Fs,
+    paths: Sequence[str],
+    topics: Sequence[str] | None,
+    *,
+    reads_keys: bool,
+    reads_codecs: bool = False,
+    most_keys: int = MOST_KEYS,
+    progress: Callable[[str, int], AbstractContextManager[ProgressCallback]] = progress,
 ) -> SpaceReport:
     now_ms = SystemClock().now_ms()
     found = []
@@ -253,7 +261,7 @@ def _percent(part: int, whole: int) -> str:
 # JSON
 
 
-def document(report: SpaceReport, top: int) -> dict[str, object]:
+def document(report: SpaceReport, top: int) -> dict[str, Any]:
     return {
         "paths": list(report.paths),
         "total": _usage_document(report.total),

@@ -22,6 +22,7 @@ from seglog.core.extras import require
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
     from seglog.client.client_config import ClientConfig
+    from seglog.client.cluster_connections import ClusterConnections
     from seglog.client.consumer_groups import ConsumerGroup
     from seglog.client.security.security_config import SecurityConfig
 
@@ -80,6 +81,20 @@ class Cluster:
         from seglog.client.admin import Admin  # slow to import: it loads the protocol's schema
 
         return Admin(self._addresses, self.timeout, self._security())
+
+    def own_connections(self) -> ClusterConnections:
+        """The same, for requests of any kind."""
+        from seglog.client.client_config import ClientConfig
+        from seglog.client.cluster_connections import ClusterConnections
+
+        return ClusterConnections(
+            ClientConfig(
+                bootstrap=tuple(self._addresses),
+                timeout=self.timeout,
+                connect_timeout=self.timeout,
+                security=self._security(),
+            )
+        )
 
     def _security(self) -> SecurityConfig:
         from seglog.cli.wire.client_settings import security_of

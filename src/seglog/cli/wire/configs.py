@@ -92,20 +92,9 @@ def describe_configs(
     cluster = brokers.cluster()
     with Out() as out:
         for entity in entities:
-            values = read_configs(cluster, entity)
-            shown = [value for value in values if everything or value.source not in _INHERITED]
+            shown = shown_configs(read_configs(cluster, entity), everything=everything)
             if json:
-                configs = [
-                    {
-                        "name": value.name,
-                        "value": value.value,
-                        "source": _source(value),
-                        "isReadOnly": value.is_read_only,
-                        "isSensitive": value.is_sensitive,
-                    }
-                    for value in shown
-                ]
-                out.json({"type": entity.kind, "name": entity.name, "configs": configs})
+                out.json(configs_document(entity, shown))
                 continue
             out.line(f"{entity}:{'' if shown else ' nothing is set'}")
             if shown:
@@ -204,6 +193,25 @@ def _alter(cluster: Cluster, entity: ConfigEntity, changes: Mapping[str, str | N
     resource = _resource(cluster, entity, incremental_configs=entries)
     futures = cluster.ask("incremental_alter_configs", str(entity), [resource], validate_only=dry_run)
     cluster.only_result(futures, str(entity))
+
+
+def shown_configs(values: Sequence[ConfigValue], *, everything: bool) -> list[ConfigValue]:
+    """The keys that are set, or all."""
+    return [value for value in values if everything or value.source not in _INHERITED]
+
+
+def configs_document(entity: ConfigEntity, values: Sequence[ConfigValue]) -> dict[str, Any]:
+    configs = [
+        {
+            "name": value.name,
+            "value": value.value,
+            "source": _source(value),
+            "isReadOnly": value.is_read_only,
+            "isSensitive": value.is_sensitive,
+        }
+        for value in values
+    ]
+    return {"type": entity.kind, "name": entity.name, "configs": configs}
 
 
 def _source(value: ConfigValue) -> str:

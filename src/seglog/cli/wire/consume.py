@@ -203,16 +203,21 @@ class PrintOptions(NamedTuple):
 
     def typed(self, topics: Sequence[str]) -> TypedRecords | None:
         """The decoder of avro and protobuf; None if neither is asked for."""
+        options = self.typed_options()
+        return TypedRecords(options, topics) if options else None
+
+    def typed_options(self) -> dict[str, str]:
+        """The options of `seglog.values.value_options` for avro and protobuf; empty if neither is asked for."""
         given = (("valueFormat", self.value_format), ("keyFormat", self.key_format))
         options = {name: form for name, form in given if form in TYPED_FORMATS}
         if not options:
             if self.registry is not None or self.format_options:
                 raise OptionError("--registry and --format-option need --value-format or --key-format avro or protobuf")
-            return None
+            return {}
         options |= key_values("--format-option", self.format_options)
         if self.registry is not None:
             options["schema.registry.url"] = self.registry
-        return TypedRecords(options, topics)
+        return options
 
     def plain_null(self, *, json: bool) -> bytes | None:
         """The text for null if only values are printed, as they are; None for any other output."""

@@ -61,26 +61,39 @@ def describe_topics(
     """Show partitions with leader, replicas and ISR, and the topics' own configuration."""
     cluster = brokers.cluster()
     found = names.all() or [name for name in cluster.topics() if not (exclude_internal and name in INTERNAL_TOPICS)]
-    described = _described(cluster, found)
-    configs = _configs(cluster, found)
+    with Out() as out:
+        for document in topic_documents(cluster, found, sizes=sizes):
+            rows = [
+                row
+                for row in document["partitions"]
+                if not (under_replicated and len(row["isr"]) >= len(row["replicas"]))
+                and not (unavailable and row["leader"] is not None)
+            ]
+            if json:
+                out.json({**document, "partitions": rows})
+            elif rows or not (under_replicated or unavailable):
+                _print(out, document, rows, sizes=sizes)
+    return FINE
+
+
+def topic_documents(cluster: Cluster, names: Sequence[str], *, sizes: bool) -> list[dict[str, Any]]:
+    """Topics, their partitions and the keys that they set. ``sizes``: also the bytes on the leaders' disks."""
+    described = _described(cluster, names)
+    configs = _configs(cluster, names)
     on_disk: Mapping[_SizeKey, int] = {}
     if sizes:
         with cluster.own_admin() as admin:
             on_disk = admin.partition_sizes()
-    with Out() as out:
-        for topic in described:
-            rows = [
-                _row((topic.name, partition.id), partition, on_disk)
-                for partition in topic.partitions
-                if not (under_replicated and len(partition.isr) >= len(partition.replicas))
-                and not (unavailable and partition.leader is not None)
-            ]
-            if json:
-                document = {"topic": topic.name, "topicId": _id(topic), "isInternal": topic.is_internal}
-                out.json({**document, "configs": configs[topic.name], "partitions": rows})
-            elif rows or not (under_replicated or unavailable):
-                _print(out, topic, configs[topic.name], rows, sizes=sizes)
-    return FINE
+    return [
+        {
+            "topic": topic.name,
+            "topicId": _id(topic),
+            "isInternal": topic.is_internal,
+            "configs": configs[topic.name],
+            "partitions": [_row((topic.name, one.id), one, on_disk) for one in topic.partitions],
+        }
+        for topic in described
+    ]
 
 
 def _described(cluster: Cluster, names: Sequence[str]) -> list[Any]:
@@ -123,11 +136,12 @@ def _row(place: Place, partition: Any, on_disk: Mapping[_SizeKey, int]) -> dict[
     return row
 
 
-def _print(out: Out, topic: Any, configs: Mapping[str, str], rows: Sequence[dict[str, Any]], *, sizes: bool) -> None:
-    replication = len(topic.partitions[0].replicas) if topic.partitions else 0
-    shown = ",".join(f"{name}={value}" for name, value in configs.items())
+def _print(out: Out, topic: Mapping[str, Any], rows: Sequence[dict[str, Any]], *, sizes: bool) -> None:
+    partitions = topic["partitions"]
+    replication = len(partitions[0]["replicas"]) if partitions else 0
+    shown = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
     out.line(
-        f"{topic.name}: id {_id(topic)}, partitions {len(topic.partitions)}, replication factor {replication}"
+        f"{topic['topic']}: id {topic['topicId']}, partitions {len(partitions)}, replication factor {replication}"
         f"{f', configs {shown}' if shown else ''}"
     )
     columns = ["partition", "leader", "replicas", "isr", *(["size"] if sizes else [])]

@@ -7,8 +7,6 @@ compaction keeps the newest record of each key.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
 from typing import Final
 
 from seglog.client.cluster_connections import ClusterConnections, TopicMetadata
@@ -17,16 +15,16 @@ from seglog.client.leader_offsets import EARLIEST, LATEST, list_offsets
 from seglog.client.produce.batch_producer import BatchProducer
 from seglog.client.produce.mark_value import MarkValue
 from seglog.client.produce.transaction import Transaction
-from seglog.client.range_fetcher import FetchedRecords, FetchTarget, RangeFetcher
+from seglog.client.range_fetcher import FetchTarget, RangeFetcher, readable_batches
 from seglog.client.retries import Retries, ask_patiently
 from seglog.client.topics import create_topic, topic_config
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import CorruptError, InvalidConfigError, RequestFailedError
 from seglog.core.types import TopicPartition
-from seglog.records.batch import BatchHeader, check_crc, entries, read_header
+from seglog.records import any_magic
 from seglog.records.compression import Codec
-from seglog.records.record import NewRecord, Record, decode_records, encode_batch
+from seglog.records.record import NewRecord, encode_batch
 
 _POLICY: Final = "cleanup.policy"
 _COMPACT: Final = "compact"
@@ -103,9 +101,9 @@ class MarkTopic:
         try:
             for fetched in fetcher:
                 upto = fetched.position
-                for header, records in _batches(fetched):
+                for header, entry in readable_batches(fetched):
                     upto = header.next_offset
-                    for record in records:
+                    for record in () if entry is None else any_magic.decode(fetched.records, entry):
                         newest = record.value if record.key == wanted else newest
                 fetcher.advance(fetched, upto)
         except CorruptError as error:
@@ -132,21 +130,3 @@ class MarkTopic:
 
     def _lose(self, what: str) -> None:
         raise RequestFailedError(f"marks may be lost: {what}")
-
-
-def _batches(fetched: FetchedRecords) -> Iterator[tuple[BatchHeader, Sequence[Record]]]:
-    """Each batch with its records, which are none if it is a marker or its transaction was aborted."""
-    to_begin = deque(sorted(fetched.aborted, key=lambda one: one.first_offset))
-    aborted: set[int] = set()
-    for entry in entries(fetched.records):
-        header = read_header(fetched.records, entry.position)
-        while to_begin and to_begin[0].first_offset <= header.last_offset:
-            aborted.add(to_begin.popleft().producer_id)
-        if header.is_control:
-            aborted.discard(header.producer_id)
-            yield header, ()
-        elif header.is_transactional and header.producer_id in aborted:
-            yield header, ()
-        else:
-            check_crc(fetched.records, header, entry.position)
-            yield header, decode_records(fetched.records, header, entry.position)
