@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from seglog.core.errors import SeglogError
 from tests.simulation.wire import LostError
 
 Counts = tuple[Counter[str], Counter[str]]
@@ -22,7 +23,7 @@ def run_seeds(arguments: Sequence[str], run: Callable[[int, int], Counts], secon
     for seed in range(first, last + 1):
         try:
             done, struck = run(seed, seconds)
-        except (AssertionError, RuntimeError, LostError) as error:
+        except (AssertionError, RuntimeError, LostError, SeglogError) as error:
             if first == last:
                 raise
             broken += 1

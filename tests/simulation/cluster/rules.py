@@ -8,10 +8,12 @@ then, offsets always.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from seglog.cluster.model import Member, PartitionState
+from seglog.core.errors import LogDirOfflineError
 from seglog.core.types import NO_EPOCH
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Replica
@@ -85,7 +87,8 @@ class Rules:
             elif former.facts == facts:
                 continue
             before, former.facts = former.facts, facts
-            self._look_at(host, number, replica, before)
+            with suppress(LogDirOfflineError):  # its disk has failed since, and it serves nobody
+                self._look_at(host, number, replica, before)
 
     def _look_at(self, host: Host, number: int, replica: Replica, before: Facts) -> None:
         log, progress, history = replica.log, replica.progress, self.cluster.history
