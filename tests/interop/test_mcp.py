@@ -19,7 +19,7 @@ def test_an_agent_reads_kafka_and_changes_nothing(tmp_path: Path) -> None:
     with Server("kafka", tmp_path) as kafka:
         create_topics(kafka.bootstrap, NewTopic("work", 1, 1))
         write_all(kafka.bootstrap, "work", [str(number) for number in range(20)], batch=5)
-        with start("-b", kafka.bootstrap) as agent:
+        with start("-b", kafka.bootstrap, "--timeout", "60") as agent:
             assert [one["value"] for one in agent.ask("records", topic="work", partition=0, count=2)["records"]] == [
                 "18",
                 "19",
