@@ -187,6 +187,7 @@ class Simulation:
 
     def _restart(self) -> None:
         if self.machine.is_up:
+            self._forget_read_error()  # it is for a fetch
             self.machine.stop()
 
     def _cut(self) -> None:
