@@ -268,7 +268,7 @@ BUGS = (
     Bug("offsets-unstable", _offsets_unstable, seed=15, scenario=_THREE, rates=_SLOW, is_slow=True),
     Bug("offsets-forgotten", _offsets_forgotten, seed=4, is_slow=True),
     Bug("answered-early", _answered_early, seed=13, rates=_KILLED, is_slow=True),
-    Bug("answered-uncommitted", _answered_uncommitted, seed=16, rates=_KILLED, is_slow=True),
+    Bug("answered-uncommitted", _answered_uncommitted, seed=519, rates=_KILLED, is_slow=True),
     Bug("not-resumed", _not_resumed, scenario=_THREE, rates=_MOVES, is_slow=True),
     Bug("not-timed-out", _not_timed_out, seed=4, is_slow=True),
     Bug("not-fenced", _not_fenced, rates=_SLOW, is_slow=True),

@@ -223,6 +223,29 @@ def test_a_missing_or_impossible_index_is_made_anew(kind: str, clean: bool) -> N
     assert {path: data for path, data in fs.files().items() if path in before} == before
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("damage", ["", "no entry", "zeros", "missing"])
+def test_indexes_of_flushed_segments_are_whole_after_a_start_and_a_power_cut(damage: str, seed: int) -> None:
+    """The start completes them or makes them anew, and a clean stop flushes only what was not flushed before."""
+    fs, bases, known = filled()
+    before = fs.files()
+    for base in bases[:2]:
+        path = name(base, ".timeindex")
+        if damage == "no entry":
+            fs.write(path, before[path][:-12])
+        elif damage == "zeros":
+            fs.write(path, before[path] + bytes(1_200 - len(before[path])))
+        elif damage == "missing":
+            fs.unlink(path)
+    fs.fsync_dir(PATH)
+    log = load(fs, known).log
+    log.flush()
+    log.close()
+    fs.crash(random.Random(seed))
+    sealed = [name(base, kind) for base in bases[:-1] for kind in (".index", ".timeindex")]
+    assert {path: fs.read(path) for path in sealed} == {path: before[path] for path in sealed}
+
+
 def test_an_index_without_a_log_goes() -> None:
     fs, _, known = filled()
     for kind in (".index", ".timeindex", ".txnindex"):

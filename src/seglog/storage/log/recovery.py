@@ -24,7 +24,7 @@ from seglog.core.errors import (
     DamagedPartitionError,
     LogDirFullError,
 )
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, NoSpaceError
 from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage.formats.checkpoints import line_of_offset, read_leader_epochs, write_leader_epochs
@@ -351,6 +351,9 @@ class _Loader:
                 self._cut(segment, scan.bad, found[at + 1 :])
                 break
             self._check_recovered(segment)
+            if at < unflushed_from:  # nothing flushes it again
+                with suppress(NoSpaceError):
+                    segment.flush()
             expected = scan.next_offset if at >= unflushed_from else None
         return True
 

@@ -266,10 +266,17 @@ class Segment:
 
         A crash can undo the entry that a roll wrote, also where the log itself was flushed before. Without it records
         would not be found by time, and retention would take the segment for older than it is (KAFKA-10207).
+
+        The indexes are fsynced if they change: the segment counts as flushed, and nothing flushes it again.
         """
         self.read_largest_timestamp()
+        indexes = self.offset_index, self.time_index
+        if self.max_timestamp <= self.time_index.last.timestamp and all(index.is_full for index in indexes):
+            return
         self.time_index.make_room()
         self.become_inactive()
+        for index in indexes:
+            index.flush()
 
     # Reading
 
