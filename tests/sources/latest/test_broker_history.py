@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_seglog import DefaultSource
 from seglog.client.kept_connections import close_all
-from seglog.core.errors import InvalidRecordError, OffsetOutOfRangeError
+from seglog.core.errors import DataLossError, InvalidRecordError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
 from seglog.faults.topic_fixture import TopicFixture
 from seglog.testing import Broker
@@ -22,6 +23,8 @@ from tests.kafka.jars import CURRENT
 from tests.sources.latest.latest_reading import latest, latest_in
 
 COMPACT = {"cleanup.policy": "compact"}
+_AS_IT_IS = {"log.retention.ms": "-1", "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000"}
+"""A broker of a copied directory deletes nothing and ends no transaction that is open there."""
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def test_every_topic_of_kafkas_directory_has_the_newest_values_of_its_files(tmp_
     directory = golden.log_dir(golden.unpack(tmp_path, CURRENT))
     topics = sorted({name.rsplit("-", 1)[0] for name in golden.partitions(directory.parent)})
     compared = 0
-    with Broker(copy_of=directory, settings={"log.retention.ms": "-1"}) as broker:
+    with Broker(copy_of=directory, settings=_AS_IT_IS) as broker:
         for topic in topics:
             if topic.startswith("__"):
                 continue
@@ -88,6 +91,44 @@ def test_a_topic_whose_configuration_is_hidden_counts_as_compacted(broker: Broke
     with pytest.raises(OffsetOutOfRangeError, match="of plain-1 as of offset 1"):
         values(broker, "plain", endingOffsets=ending)
     broker.faults.assert_all_fired()
+
+
+@pytest.mark.parametrize("chosen", [{"subscribe": "plain,compacted"}, {"subscribePattern": ".*"}])
+def test_a_topic_that_is_deleted_while_a_query_is_planned(broker: Broker, chosen: dict[str, str]) -> None:
+    """Between the offsets and the configuration. The task notices it, and says so as any task does."""
+    produce(broker, "plain", (b"a", b"1"))
+    produce(broker, "compacted", (b"b", b"2"))
+    broker.fail("DescribeConfigs", error="UNKNOWN_TOPIC_OR_PARTITION", times=1)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, **chosen}
+    assert {key for _, key in latest(options)} == {b"a", b"b"}
+    broker.faults.assert_all_fired()
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_is_deleted_before_its_end_is_reached(
+    broker: Broker, fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(broker, "compacted", (b"a", b"1"), (b"b", b"2"))
+    source = DefaultSource({"view": "latest", **through(broker, "compacted", failOnDataLoss=fails)})
+    reader = source.reader(schema=source.schema())
+    planned = reader.partitions()
+    broker.fail("Metadata", error="UNKNOWN_TOPIC_OR_PARTITION", topic="compacted", times=None)
+    said = "compacted-1 was deleted while its newest values were read, up to 2"
+    if fails == "true":
+        with pytest.raises(DataLossError, match=said):
+            _keys(reader, planned)
+    else:
+        assert _keys(reader, planned) == {b"a", b"b"}
+        assert said in caplog.text
+
+
+def _keys(reader: DataSourceReader, planned: Sequence[InputPartition]) -> set[bytes]:
+    found: set[bytes] = set()
+    for partition in planned:
+        for batch in reader.read(partition):
+            assert isinstance(batch, pa.RecordBatch)
+            found.update(batch.column("key").to_pylist())
+    return found
 
 
 def test_a_task_of_a_compacted_topic_reads_on_to_the_end_of_that_moment(broker: Broker) -> None:

@@ -7,18 +7,22 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from pyspark_seglog import DefaultSource
-from seglog.core.errors import InvalidConfigError, InvalidRecordError, OffsetOutOfRangeError
+from seglog.core.errors import DataLossError, InvalidConfigError, InvalidRecordError, OffsetOutOfRangeError
 from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.record import NewRecord
+from seglog.sources.ranges import OffsetRange
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.storage.compaction import log_cleaner
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory.log_dir import LogDir
@@ -288,3 +292,30 @@ def test_a_stream_is_refused_with_the_reason(tmp_path: Path) -> None:
     source = DefaultSource({"path": str(tmp_path), "view": "latest"})
     with pytest.raises(InvalidConfigError, match="view is 'latest': a key's newest value is known only where the log"):
         source.streamReader(source.schema())
+
+
+@pytest.mark.parametrize("planned", [False, True])
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_is_deleted_under_a_query(
+    tmp_path: Path, fails: str, planned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While it is planned, or before its task has checked what compaction did meanwhile."""
+    for topic in ("t-0", "u-0"):
+        write_partition(tmp_path / topic, [[NewRecord(b"v", b"%d" % number) for number in range(5)]])
+    source = DefaultSource({"view": "latest", "path": str(tmp_path), "failOnDataLoss": fails})
+    reader = source.reader(schema=source.schema())
+    assert isinstance(reader, SeglogReader)
+    extents = reader.extents()
+    ranges = {extent.topic_partition: OffsetRange(0, 5) for extent in extents}
+    tasks = reader.plan(extents, ranges) if planned else ()
+    shutil.rmtree(tmp_path / "t-0")
+    tasks = tasks or reader.plan(extents, ranges)
+    found: list[str] = []
+    lost = pytest.raises(DataLossError, match="t-0") if fails == "true" else nullcontext()
+    with lost:
+        for task in tasks:
+            for batch in reader.read(InputPartition((task,))):
+                found += batch.column("topic").to_pylist()
+    if fails == "false":
+        assert found == ["u"] * 5
+        assert "t-0 was deleted while its newest values were read" in caplog.text

@@ -18,7 +18,8 @@ _TOPIC: Final = 2
 
 
 def topic_configs(config: ClientConfig, topics: Iterable[str], keys: Sequence[str]) -> dict[str, Mapping[str, str]]:
-    """The values of ``keys`` of each topic; none of a topic whose configuration we may not see."""
+    """The values of ``keys`` of each topic; none of a topic whose configuration we may not see, or that was deleted
+    since the caller heard of it."""
     resources = [
         {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": list(keys)} for name in sorted(topics)
     ]
@@ -26,7 +27,7 @@ def topic_configs(config: ClientConfig, topics: Iterable[str], keys: Sequence[st
     if not resources:
         return found
     for result in connections(config).ask_any(ApiKey.DESCRIBE_CONFIGS, {"resources": resources}).results:
-        if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        if result.error_code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             continue
         check_answer(result.error_code, f"configuration of topic {result.resource_name}", result.error_message)
         found[result.resource_name] = {one.name: one.value or "" for one in result.configs if one.name in keys}

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from seglog.client.client_config import ClientConfig
-from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.errors import OffsetOutOfRangeError, UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.sources.brokers.planning import BrokerExtent, FetchRange
 from seglog.sources.brokers.source import BrokerSource
 from seglog.sources.brokers.topic_configs import CLEANUP_POLICY, may_be_compacted, topic_configs
-from seglog.sources.latest.ranges import LatestRange
+from seglog.sources.latest.ranges import LatestRange, deleted_meanwhile
 from seglog.sources.options.read_options import ReadOptions, option_name
 from seglog.sources.ranges import OffsetRange
 
@@ -35,6 +35,7 @@ class BrokerHistory:
         self._source = source
         self._config = config
         self._option = option_name("ending", options.ending)
+        self._fails = options.fail_on_data_loss
 
     def check(
         self, extents: Sequence[BrokerExtent], ranges: Mapping[TopicPartition, OffsetRange]
@@ -67,7 +68,11 @@ class BrokerHistory:
         one: FetchRange = task.range
         yield from self._source.read([one], schema)
         for _ in range(_ROUNDS if task.follows else 0):
-            (extent,) = self._source.survey(only=[one.topic_partition]).extents
+            try:
+                (extent,) = self._source.survey(only=[one.topic_partition]).extents
+            except UnknownTopicError:
+                deleted_meanwhile(one.topic_partition, one.offsets.end, fail=self._fails)
+                break
             if extent.until <= one.offsets.end:
                 break
             one = replace(one, offsets=OffsetRange(one.offsets.end, extent.until))

@@ -13,7 +13,7 @@ from seglog.sources.directories.partition_files import read_segments
 from seglog.sources.directories.planning import DirectoryExtent, ReadRange
 from seglog.sources.directories.source import DirectorySource
 from seglog.sources.latest.cleaner_bounds import CleanerBounds
-from seglog.sources.latest.ranges import LatestRange
+from seglog.sources.latest.ranges import LatestRange, deleted_meanwhile
 from seglog.sources.options.read_options import ReadOptions, option_name
 from seglog.sources.ranges import OffsetRange
 from seglog.storage.formats.checkpoints import read_offsets
@@ -29,16 +29,17 @@ class DirectoryHistory:
     def __init__(self, source: DirectorySource, options: ReadOptions) -> None:
         self._source = source
         self._option = option_name("ending", options.ending)
+        self._fails = options.fail_on_data_loss
 
     def check(
         self, extents: Sequence[DirectoryExtent], ranges: Mapping[TopicPartition, OffsetRange]
     ) -> frozenset[TopicPartition]:
-        """None: each task finds out whether its own range was compacted too far while it was read."""
+        """None: each task finds out whether its own range was compacted too far while it was read, or deleted."""
         fs = OsFs()
         for extent in extents:
             until = ranges[extent.topic_partition].end
             objection = objection_to(fs, extent.topic_partition, (extent.directory, *extent.others), until)
-            if objection is not None:
+            if objection is not None and not _is_gone(fs, extent):
                 raise OffsetOutOfRangeError(
                     f"option {self._option}: the newest values of {extent.topic_partition} as of offset {until} may be "
                     f"gone: {objection}"
@@ -56,11 +57,17 @@ class DirectoryHistory:
         yield from self._source.read([one], schema)
         fs = OsFs()
         objection = objection_to(fs, one.topic_partition, (one.directory, *one.others), task.until, task.sealed)
-        if objection is not None:
+        if objection is not None and _is_gone(fs, one):
+            deleted_meanwhile(one.topic_partition, one.offsets.end, fail=self._fails)
+        elif objection is not None:
             raise OffsetOutOfRangeError(
                 f"the newest values of {one.topic_partition} as of offset {task.until} may be gone since the query was "
                 f"planned: {objection}; call load() again"
             )
+
+
+def _is_gone(fs: Fs, one: DirectoryExtent | ReadRange) -> bool:
+    return not all(map(fs.exists, (one.directory, *one.others)))
 
 
 def objection_to(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from seglog.core.errors import DataLossError
 from seglog.core.types import TopicPartition
+from seglog.sources.offsets import DATA_LOSS_HINT
 from seglog.sources.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log: Final = logging.getLogger("seglog.spark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,15 @@ class LatestRange:
         return size
 
 
+def deleted_meanwhile(partition: TopicPartition, upto: int, *, fail: bool) -> None:
+    """Its records were read up to an offset, and whether newer ones or a round have replaced some is not known any
+    more. Raises a `DataLossError` if the query is to ``fail``."""
+    what = f"{partition} was deleted while its newest values were read, up to {upto}"
+    if fail:
+        raise DataLossError(f"{what}; {DATA_LOSS_HINT}")
+    _log.warning("seglog: data was lost: %s", what)
+
+
 class History(Protocol):
     """Knows whether compaction has left the newest values as of an offset. Plain values only."""
 
@@ -48,5 +62,6 @@ class History(Protocol):
     def read(self, task: LatestRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The records of a range in the order of their offsets, as batches of ``schema``.
 
-        Raises `OffsetOutOfRangeError` at the end if compaction may have taken some that counted when they were read.
+        Raises `OffsetOutOfRangeError` at the end if compaction may have taken some that counted when they were read,
+        and `deleted_meanwhile` if that cannot be known.
         """
