@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 
@@ -17,7 +18,24 @@ def main(server: str, path: str) -> None:
     spark.sql("INSERT INTO o SELECT 'v'")
     spark.sql("SELECT 'w' AS value").writeTo("o").append()
     print("written", spark.read.format("seglog").option("subscribe", "o").load(path).count())
+    for wrong in (
+        "INSERT OVERWRITE o SELECT 'x'",
+        f"CREATE TABLE made USING seglog OPTIONS (path '{path}', topic 'o') AS SELECT 'x' AS value",
+        f"CREATE TABLE made USING seglog OPTIONS (path '{path}', subscripe 'o')",
+    ):
+        print("refused", _refusal(spark, wrong))
+    print("made", spark.catalog.tableExists("made"))
     spark.stop()
+
+
+def _refusal(spark: SparkSession, statement: str) -> str:
+    """The first line of the error, and whether it has frames of Python."""
+    try:
+        spark.sql(statement).collect()
+    except PySparkException as error:
+        text = str(error)
+        return f"{text.splitlines()[0]} {'File' in text}"
+    return "nothing"
 
 
 if __name__ == "__main__":

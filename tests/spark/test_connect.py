@@ -36,3 +36,14 @@ def test_a_log_through_a_connect_server(spark: SparkSession, tmp_path: Path) -> 
     assert "rows [Row(offset=1, value='2'), Row(offset=2, value='3')]" in done.stdout
     assert "count 3" in done.stdout
     assert "written 2" in done.stdout
+    refused = [line for line in done.stdout.splitlines() if line.startswith("refused")]
+    wanted = (
+        "mode overwrite is not supported, because a log can only be appended to",
+        "Spark hands a writer no options of a table in its catalog",
+        "unknown option 'subscripe'; did you mean subscribe?",
+    )
+    for line, sentence in zip(refused, wanted, strict=True):
+        assert "seglog.core.errors.InvalidConfigError: " in line
+        assert sentence in line
+        assert line.endswith("False")
+    assert "made False" in done.stdout
