@@ -352,5 +352,15 @@ REQUESTS: Final[Mapping[str, Callable[[int], Request]]] = {
         0,
         {"state_filters": _names(count), "producer_id_filters": list(range(count))},
     ),
+    "DescribeUserScramCredentials": lambda count: (
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        None,
+        {"users": [{"name": name} for name in _names(count)]},
+    ),
+    "AlterUserScramCredentials": lambda count: (
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        None,
+        {"deletions": [{"name": name, "mechanism": 3} for name in _names(count)], "upsertions": []},
+    ),
     "ListGroups": lambda count: (ApiKey.LIST_GROUPS, 5, {"states_filter": _names(count), "types_filter": []}),
 }

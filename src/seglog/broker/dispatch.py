@@ -14,7 +14,7 @@ from typing import Any, Final
 from seglog.broker.fetch.fetch import Fetch
 from seglog.broker.offload import LARGE_FRAME, Offload, drop, no_collections
 from seglog.broker.produce.produce import Produce
-from seglog.broker.request_slices import SLICED, answer_in_slices
+from seglog.broker.request_slices import SLICED, answer_in_slices, is_cut
 from seglog.broker.requests import Answer, ApiHandler, Charge, RequestContext
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
@@ -35,6 +35,8 @@ _HEAD: Final = Struct(">hh")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _METADATA: Final = int(ApiKey.METADATA)
+_LONG: Final = frozenset((_METADATA, int(ApiKey.DESCRIBE_CONFIGS)))
+"""APIs that answer later, perhaps at a length that a short request does not tell: written in the thread."""
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _new: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes."""
@@ -140,9 +142,12 @@ class Dispatch:
             if isinstance(fetched, FetchAnswer):
                 return _framed(header, fetched)
             return _framed_later(header, fetched)
-        answer_ = self._handlers[key](read_request(key, version, frame, body), context)
+        request = read_request(key, version, frame, body)
+        if is_cut(key, request):
+            return self._written_later(header, answer_in_slices(self._handlers[key], request, context), is_long=True)
+        answer_ = self._handlers[key](request, context)
         if isinstance(answer_, Awaitable):
-            return self._written_later(header, answer_)
+            return self._written_later(header, answer_, is_long=key in _LONG)
         return _written(header, answer_)
 
     async def _answer_large(self, header: RequestHeader, frame: memoryview, context: RequestContext) -> Reply:
@@ -169,11 +174,11 @@ class Dispatch:
         del found
         return await self._offload.run(lambda: _written_and_dropped(header, garbage))
 
-    async def _written_later(self, header: RequestHeader, answer: Awaitable[Answer]) -> Reply:
+    async def _written_later(self, header: RequestHeader, answer: Awaitable[Answer], *, is_long: bool) -> Reply:
         awaited = await answer
-        if header.key != _METADATA:
+        if not is_long:
             return _written(header, awaited)
-        garbage = [awaited]  # perhaps tens of thousands of partitions
+        garbage = [awaited]
         del awaited
         return await self._offload.run(lambda: _written_and_dropped(header, garbage))
 

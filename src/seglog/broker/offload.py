@@ -116,11 +116,11 @@ def drop(garbage: list[Any]) -> None:
             garbage += one
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Each of ``items``; other connections have their turn after every `SLICE` of them."""
+async def in_turns(items: Iterable[T], every: int = SLICE) -> AsyncIterator[T]:
+    """Each of ``items``; other connections have their turn after ``every`` few of them."""
     for number, item in enumerate(items, 1):
         yield item
-        if not number % SLICE:
+        if not number % every:
             await asyncio.sleep(0)
 
 

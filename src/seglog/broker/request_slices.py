@@ -1,8 +1,11 @@
 """Large requests in slices: other connections have their turn after each.
 
 Most APIs ask the same about each element of a list, and answer in the order of the request. Such a request is cut into
-requests of `SLICE` elements, which the handler answers one by one, and their answers are joined. An API whose elements
+requests of a few elements, which the handler answers one by one, and their answers are joined. An API whose elements
 depend on each other is not listed here: its handler takes turns itself (`seglog.broker.offload.in_turns`).
+
+The size of a request says little about its answer: a few hundred bytes may name one group of a thousand members a
+hundred times. So requests of these APIs with more than one element are cut whatever their size.
 """
 
 from __future__ import annotations
@@ -23,17 +26,18 @@ class _Lists(NamedTuple):
 
     asked: tuple[str, ...]
     answered: tuple[str, ...]
+    most: int = SLICE
+    """The number of elements that are answered in one step; 1 where the answer to one may be long."""
 
 
 _LISTS: Final[Mapping[int, _Lists]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _Lists(("topics", "partitions"), ("topics", "partitions")),
-    ApiKey.OFFSET_FETCH: _Lists(("groups",), ("groups",)),
+    ApiKey.OFFSET_FETCH: _Lists(("groups",), ("groups",), 1),
     ApiKey.FIND_COORDINATOR: _Lists(("coordinator_keys",), ("coordinators",)),
-    ApiKey.DESCRIBE_GROUPS: _Lists(("groups",), ("groups",)),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _Lists(("group_ids",), ("groups",)),
+    ApiKey.DESCRIBE_GROUPS: _Lists(("groups",), ("groups",), 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _Lists(("group_ids",), ("groups",), 1),
     ApiKey.DELETE_GROUPS: _Lists(("groups_names",), ("results",)),
     ApiKey.DESCRIBE_PRODUCERS: _Lists(("topics", "partition_indexes"), ("topics", "partitions")),
-    ApiKey.DESCRIBE_CONFIGS: _Lists(("resources",), ("results",)),
     ApiKey.DESCRIBE_TRANSACTIONS: _Lists(("transactional_ids",), ("transaction_states",)),
     ApiKey.ADD_PARTITIONS_TO_TXN: _Lists(("transactions",), ("results_by_transaction",)),
 }
@@ -42,11 +46,16 @@ _LISTS: Final[Mapping[int, _Lists]] = {
 SLICED: Final = _LISTS.keys()
 
 
+def is_cut(key: int, request: Message) -> bool:
+    """Whether the request is answered in slices: one of the `SLICED` APIs with several elements."""
+    return key in SLICED and len(getattr(request, _LISTS[key].asked[0], None) or ()) > 1
+
+
 async def answer_in_slices(handler: ApiHandler, request: Message, context: RequestContext) -> Answer:
-    """The handler's answer to a large request of one of the `SLICED` APIs."""
+    """The handler's answer to a request of one of the `SLICED` APIs."""
     lists = _LISTS[context.key]
     joined: dict[str, Any] | None = None
-    for some in cut(request, lists.asked, SLICE):
+    for some in cut(request, lists.asked, lists.most):
         answer = await _answer(handler, some, context)
         if joined is None:
             joined = {**answer, lists.answered[0]: list(answer[lists.answered[0]])}

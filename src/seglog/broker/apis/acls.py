@@ -56,15 +56,17 @@ class AclApis:
         if any(not all((*acl.pattern[::2], *acl.entry[2:])) for acl in acls):
             raise InvalidRequestError("CreatableAcls contain unknown elements")
         failed: dict[Acl, ApiError] = {}
-        for acl in acls:
+        async for acl in in_turns(acls):
             try:
                 check_acl(acl)
                 if len(acls) > _MOST:
                     raise ApiError(ErrorCode.POLICY_VIOLATION, f"a request creates at most {_MOST} ACLs")
             except ApiError as error:
                 failed[acl] = error
-        failed |= await self._stored.add([acl for acl in acls if acl not in failed])
-        return {"results": [failure(failed[acl]) if acl in failed else {"error_code": 0} for acl in acls]}
+        failed |= await self._stored.add([acl async for acl in in_turns(acls) if acl not in failed])
+        return {
+            "results": [failure(failed[acl]) if acl in failed else {"error_code": 0} async for acl in in_turns(acls)]
+        }
 
     async def delete(self, request: Message, _: RequestContext) -> Answer:
         results: list[dict[str, Any]] = []

@@ -105,15 +105,20 @@ class ConfigApis:
 
     # Describe and list
 
-    def describe_configs(self, request: Message, _: RequestContext) -> Answer:
+    async def describe_configs(self, request: Message, _: RequestContext) -> Answer:
+        """A few bytes ask for some hundred keys: other connections have their turn after each resource, and all keys of
+        one are described once."""
         results = []
-        for resource in request.resources:
+        described: set[tuple[int, str]] = set()
+        async for resource in in_turns(request.resources, 1):
             result: dict[str, Any] = {
                 "resource_type": resource.resource_type,
                 "resource_name": resource.resource_name,
                 "error_message": "",
             }
             try:
+                if not resource.configuration_keys:
+                    _check_first(described, resource)
                 found = self._describe(resource)
             except FAILURES as error:
                 result.update(failure(error))
@@ -342,6 +347,14 @@ def _changed(
             items = [item for item in items if item not in given]
         after[key] = ",".join(items)
     return after
+
+
+def _check_first(described: set[tuple[int, str]], resource: Message) -> None:
+    """`ApiError` for a resource that is among ``described``; otherwise it is added."""
+    one = resource.resource_type, resource.resource_name
+    if one in described:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"All keys of {one[1]!r} are asked for more than once")
+    described.add(one)
 
 
 def _not_served(kind: int) -> ApiError:

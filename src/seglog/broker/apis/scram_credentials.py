@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from seglog.broker.offload import in_turns
 from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.security.scram import MOST_ITERATIONS, SCRAM_DIGESTS, ScramCredential
 from seglog.broker.security.users import UserCredentials
@@ -30,12 +31,11 @@ class ScramCredentialApis:
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS: self.alter,
         }
 
-    def describe(self, request: Message, _: RequestContext) -> Answer:
-        times = Counter(one.name for one in request.users or ())
-        return {"results": [self._described(user, count) for user, count in times.items()] if times else self._all()}
-
-    def _all(self) -> list[dict[str, Any]]:
-        return [self._described(user) for user in self._users.names()]
+    async def describe(self, request: Message, _: RequestContext) -> Answer:
+        times = Counter([one.name async for one in in_turns(request.users or ())])
+        if not times:
+            times.update(dict.fromkeys(self._users.names(), 1))
+        return {"results": [self._described(user, count) async for user, count in in_turns(times.items())]}
 
     def _described(self, user: str, times: int = 1) -> dict[str, Any]:
         if times > 1:
@@ -57,7 +57,7 @@ class ScramCredentialApis:
     async def alter(self, request: Message, _: RequestContext) -> Answer:
         wanted: dict[str, dict[str, ScramCredential | None]] = {}
         errors: dict[str, ApiError] = {}
-        for one in (*request.deletions, *request.upsertions):
+        async for one in in_turns((*request.deletions, *request.upsertions)):
             changes = wanted.setdefault(one.name, {})
             try:
                 mechanism, credential = _change(one)
@@ -68,7 +68,7 @@ class ScramCredentialApis:
             except ApiError as error:
                 errors.setdefault(one.name, error)
         results = []
-        for user, changes in wanted.items():
+        async for user, changes in in_turns(wanted.items()):
             result: dict[str, Any] = {"user": user}
             try:
                 if user in errors:
