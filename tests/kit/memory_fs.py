@@ -16,7 +16,7 @@ from typing import Final
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import LogDirInUseError
-from seglog.core.fs import File, FileStat, Lock, MappedFile, NoSpaceError, Space, write_error
+from seglog.core.fs import File, FileStat, Lock, MappedFile, NoSpaceError, NotRegularFileError, Space, write_error
 from seglog.core.types import MAX_INT64, Buffer
 from tests.kit.memory_disk import MemoryDirectory, MemoryInode, NameChange, perform, tree_after_crash
 
@@ -219,7 +219,7 @@ class MemoryFs:
         directory, name = self._parent(path)
         node = directory.entries.get(name)
         if isinstance(node, MemoryDirectory):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise NotRegularFileError(errno.EINVAL, "not a regular file", path)
         if node is None:
             if not create:
                 raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)

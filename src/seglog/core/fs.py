@@ -28,7 +28,7 @@ _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
 class NotRegularFileError(OSError):
-    """A FIFO, socket or device where a file is expected."""
+    """A directory, symbolic link, FIFO, socket or device where a file is expected."""
 
 
 class NoSpaceError(OSError):
@@ -419,7 +419,7 @@ def is_locked(path: str) -> bool:
     An unreadable lock file counts as locked: it belongs to another user and may be in use.
     """
     try:
-        fd = _open(path, os.O_RDONLY)
+        fd = _open(path, os.O_RDONLY, directory=True)
     except FileNotFoundError:
         return False
     except PermissionError:
@@ -502,16 +502,20 @@ def write_private(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _open(path: str, flags: int) -> int:
-    """Open a regular file or directory. Opening a FIFO would wait for its other end, perhaps forever."""
+_NOT_REGULAR: Final = (errno.ENXIO, errno.EISDIR, errno.ELOOP)
+"""A socket, or a FIFO that nothing reads; a directory, to be written; a symbolic link (O_NOFOLLOW)."""
+
+
+def _open(path: str, flags: int, *, directory: bool = False) -> int:
+    """Open a regular file, or a ``directory``. Opening a FIFO would wait for its other end, perhaps forever."""
     try:
         fd = with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW | os.O_NONBLOCK, 0o666))
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, or a FIFO that nothing reads
+        if error.errno in _NOT_REGULAR:
             raise NotRegularFileError(errno.EINVAL, "not a regular file", path) from error
         raise write_error(error, path) from None
     mode = os.fstat(fd).st_mode
-    if not stat_module.S_ISREG(mode) and not stat_module.S_ISDIR(mode):
+    if not (stat_module.S_ISDIR(mode) if directory else stat_module.S_ISREG(mode)):
         os.close(fd)
         raise NotRegularFileError(errno.EINVAL, "not a regular file", path)
     return fd

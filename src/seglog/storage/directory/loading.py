@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from seglog.core.errors import LogDirOfflineError, SeglogError
+from seglog.core.errors import DamagedPartitionError, LogDirOfflineError, SeglogError
+from seglog.core.fs import NotRegularFileError
 from seglog.core.ground import Workers
 from seglog.core.types import TopicPartition
 from seglog.storage.log.recovery import LoadResult
@@ -92,6 +94,12 @@ def load_partitions(
         for partition, result in workers.spread(load, partitions, threads=threads, name="seglog-load"):
             try:
                 loaded[partition] = result()
+            except NotRegularFileError as error:  # its disk works
+                refused[partition] = DamagedPartitionError(
+                    f"{error.filename}: {error.strerror}. The partition is not opened: see `seglog repair "
+                    f"{os.path.dirname(error.filename)}`"
+                )
+                _logger.error("partition %s is not opened: %s", partition, refused[partition])
             except (OSError, LogDirOfflineError) as error:
                 failure = failure or error
             except SeglogError as error:

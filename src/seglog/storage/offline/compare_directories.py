@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from seglog.core.errors import CorruptError, InvalidLogDirError, UnknownTopicError
-from seglog.core.fs import Fs, OsFs
+from seglog.core.fs import Fs, NotRegularFileError, OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.formats.checkpoints import encode_id, read_partition_metadata
 from seglog.storage.formats.paths import META_PROPERTIES, PartitionDir, list_partitions, list_segments, partition_at
@@ -204,6 +204,9 @@ def read_side(fs: Fs, partition: PartitionDir, log_starts: Mapping[TopicPartitio
             segments[-1] = segments[-1]._replace(size=size)
         except CorruptError:  # the comparison reports it; offsets before it can be compared
             _, end = find_end(fs, segments[-1], permissive=True)
+        except NotRegularFileError:
+            end = segments[-1].base_offset
+            segments[-1] = segments[-1]._replace(size=0)
     log_start = min(max(log_starts.get(partition.topic_partition, 0), first), end)
     return Side(tuple(segments), log_start, end)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from seglog.core.errors import CorruptBatchError, CorruptError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import MAX_INT64, NO_EPOCH
 from seglog.records.batch import ENTRY_PREFIX, last_offset_of
 from seglog.storage.formats.batch_walk import HEADERS, walk
@@ -82,7 +82,7 @@ def read_blocks(
                 epoch = max(epoch, _epoch_of(head))
                 if (after * _MIX) >> (64 - _BATCHES_BITS) & ((1 << _BATCHES_BITS) - 1) == 0:
                     close(after)
-        except CorruptError:
+        except (CorruptError, NotRegularFileError):
             close(min(limit, wanted.end), is_readable=False)
     if reached >= 0:
         close(reached)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from seglog.core.clock import SystemClock
 from seglog.core.errors import CorruptError, SeglogError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import TopicPartition
 from seglog.storage.formats.checkpoints import EpochEntry, read_leader_epochs, read_offsets, read_partition_metadata
 from seglog.storage.formats.paths import (
@@ -144,7 +144,7 @@ def _sound(read: Callable[[], T], otherwise: U) -> T | U:
     """A file's content, or ``otherwise`` if it is damaged."""
     try:
         return read()
-    except CorruptError:
+    except (CorruptError, NotRegularFileError):
         return otherwise
 
 

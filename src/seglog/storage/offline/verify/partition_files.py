@@ -260,6 +260,9 @@ def read_epochs(fs: Fs, file: str, findings: list[Finding]) -> LeaderEpochs | No
         epochs = LeaderEpochs(decode_epochs(data, file))
     except FileNotFoundError:
         return None
+    except NotRegularFileError as error:
+        findings.append(damage(file, str(error.strerror)))
+        return None
     except CorruptCheckpointError as error:
         findings.append(damage(file, error.reason, position=error.position))
         return None
@@ -274,6 +277,9 @@ def read_topic_id(fs: Fs, file: str, findings: list[Finding]) -> UUID | None:
         data = fs.read(file)
         topic_id = decode_partition_metadata(data, file)
     except FileNotFoundError:
+        return None
+    except NotRegularFileError as error:
+        findings.append(damage(file, str(error.strerror)))
         return None
     except CorruptCheckpointError as error:
         findings.append(damage(file, error.reason, position=error.position))

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from seglog.core.errors import InvalidLogDirError, MissingExtraError
 from seglog.core.extras import require
-from seglog.core.fs import Fs, OsFs
+from seglog.core.fs import Fs, NotRegularFileError, OsFs
 from seglog.core.types import MAX_INT64
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.storage.formats.paths import (
@@ -164,6 +164,8 @@ def walk_stretch(fs: Fs, stretch: LogStretch, *, fast: bool) -> Summary:
     except FileNotFoundError:
         gone = damage(stretch.facts.file, "the file disappeared while the partition was checked")
         return hole(stretch.start, stretch.end, gone)
+    except NotRegularFileError as error:
+        return hole(stretch.start, stretch.end, damage(stretch.facts.file, str(error.strerror)))
     with closing(file):
         return StretchWalk(file, stretch.facts, compiled=compiled).run(stretch.start, stretch.end)
 
