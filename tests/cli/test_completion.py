@@ -129,6 +129,7 @@ def test_fish_completes(fish: str, shell_environment: dict[str, str], tmp_path: 
         ("seglog produce --codec=z", ["--codec=zstd"]),
         ("seglog produce -z ", ["gzip", "lz4", "none", "snappy", "zstd"]),
         ("seglog ls web", ["web-0/"]),
+        ("seglog serve --data-dir=web", ["--data-dir=web-0/"]),
     ):
         script = f"seglog completion fish | source; complete -C '{line}'"
         done = subprocess.run(

@@ -60,7 +60,7 @@ _seglog() {
     for line in "${(@f)$(seglog __complete zsh "${(@Q)words[2,CURRENT]}" 2>/dev/null)}"; do
         case $line in
             '') ;;
-            ':files') _files; return ;;
+            ':files') [[ $PREFIX == --*=* ]] && compset -P '*='; _files; return ;;
             *) found+=("${line%%$'\\t'*}"); shown+=("${line/$'\\t'/  -- }") ;;
         esac
     done
@@ -74,7 +74,10 @@ function __seglog_complete
     set -l last (commandline -ct)
     for line in (seglog __complete fish $words[2..-1] -- $last 2>/dev/null)
         if test "$line" = ':files'
-            __fish_complete_path $last
+            set -l option (string match -r -- '^--[^=]*=' $last)
+            for path in (__fish_complete_path (string replace -- "$option" '' $last))
+                echo "$option$path"
+            end
         else
             echo $line
         end
