@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,17 +31,25 @@ class Authority:
         _openssl("req", "-x509", *_EC, "-nodes", "-keyout", self._key, "-out", self.certificate, *subject)
 
     def issue(
-        self, name: str, *alternatives: str, days: int = 2, password: str | None = None, common_name: str | None = None
+        self,
+        name: str,
+        *alternatives: str,
+        days: int = 2,
+        password: str | None = None,
+        common_name: str | None = None,
+        algorithm: Sequence[str] = _EC,
+        digest: str = "sha256",
     ) -> Identity:
         """A key and a certificate for ``alternatives`` such as ``DNS:localhost``. ``days`` of -1: it has expired. The
-        key is encrypted with the ``password``."""
+        key is encrypted with the ``password``; ``algorithm`` has options of ``openssl req`` that say of which kind it
+        is."""
         key, request, chain, extensions, store = (
             self._directory / f"{name}.{suffix}" for suffix in ("key", "csr", "crt", "ext", "pem")
         )
         protect = ("-nodes",) if password is None else ("-passout", f"pass:{password}")
-        _openssl("req", *_EC, *protect, "-keyout", key, "-out", request, "-subj", f"/CN={common_name or name}")
+        _openssl("req", *algorithm, *protect, "-keyout", key, "-out", request, "-subj", f"/CN={common_name or name}")
         extensions.write_text(f"subjectAltName={','.join(alternatives)}\n" if alternatives else "")
-        signed = ("-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-extfile", extensions)
+        signed = ("-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-extfile", extensions, f"-{digest}")
         _openssl("x509", "-req", "-in", request, "-out", chain, "-days", str(days), *signed)
         store.touch(0o600)
         store.write_text(key.read_text() + chain.read_text())

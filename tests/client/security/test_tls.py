@@ -149,6 +149,17 @@ def test_stores_that_cannot_be_used(authority: Authority, tmp_path: Path) -> Non
         assert broker.requests == []
 
 
+def test_a_weak_certificate_is_not_taken_for_a_wrong_password(authority: Authority) -> None:
+    """Java takes these, so a store that Kafka reads may have them."""
+    for bits, digest, reason in (("1024", "sha256", "EE_KEY_TOO_SMALL"), ("2048", "sha1", "CA_MD_TOO_WEAK")):
+        weak = authority.issue(f"weak-{bits}", algorithm=("-newkey", f"rsa:{bits}"), digest=digest)
+        with SaslBroker() as broker, pytest.raises(InvalidConfigError) as raised:
+            connect(broker, ssl_keystore_location=weak.store)
+        assert f"{weak.store}: OpenSSL refuses a certificate in it ({reason})" in str(raised.value)
+        assert "password" not in str(raised.value)
+        assert broker.requests == []
+
+
 def test_cipher_suites(authority: Authority, identity: Identity) -> None:
     trust = {"ssl_truststore_location": authority.certificate}
     with SaslBroker(tls=server(identity)) as broker:

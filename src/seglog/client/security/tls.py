@@ -36,6 +36,8 @@ _MISMATCHES: Final = frozenset({62, 64})
 _TIMES: Final = frozenset({9, 10})
 """A certificate that is not valid yet, or no longer."""
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+_TOO_WEAK: Final = frozenset({"CA_MD_TOO_WEAK", "CA_KEY_TOO_SMALL", "EE_KEY_TOO_SMALL"})
+"""Reasons of OpenSSL for its security level; Java has other limits, so a store that Kafka takes may have such ones."""
 _CLIENT_ALERTS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
 """Parts of the names of alerts about a client's certificate."""
 
@@ -235,4 +237,9 @@ def _why(error: ValueError | ssl.SSLError, password_name: str = "ssl.key.passwor
         return str(error)
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the private key does not belong to the first certificate"
+    if error.reason in _TOO_WEAK:
+        return (
+            f"OpenSSL refuses a certificate in it ({error.reason}): its key is too short, or its signature uses SHA-1 "
+            "or MD5; issue it again, with RSA of 2048 bits or more, or EC, and SHA-256"
+        )
     return f"OpenSSL cannot read it; if the private key is encrypted, {password_name} may be wrong"
