@@ -35,8 +35,8 @@ _HEAD: Final = Struct(">hh")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _METADATA: Final = int(ApiKey.METADATA)
-_LONG: Final = frozenset((_METADATA, int(ApiKey.DESCRIBE_CONFIGS)))
-"""APIs that answer later, perhaps at a length that a short request does not tell: written in the thread."""
+_LONG: Final = frozenset((_METADATA, int(ApiKey.DESCRIBE_CONFIGS), int(ApiKey.OFFSET_FETCH)))
+"""APIs whose answer may be long even if the request is short. The offload thread encodes it."""
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _new: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes."""
@@ -162,7 +162,7 @@ class Dispatch:
                     found: Answer | Awaitable[Answer] = await answer_in_slices(self._handlers[key], request, context)
                 else:
                     found = self._handlers[key](request, context)
-                if isinstance(found, Awaitable) and key == _METADATA:
+                if isinstance(found, Awaitable) and key in _LONG:
                     found = await found
                 garbage: list[Any] = [request]
                 del request

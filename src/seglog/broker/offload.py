@@ -117,7 +117,7 @@ def drop(garbage: list[Any]) -> None:
 
 
 async def in_turns(items: Iterable[T], every: int = SLICE) -> AsyncIterator[T]:
-    """Each of ``items``; other connections have their turn after ``every`` few of them."""
+    """Each of ``items``; other connections have their turn after each ``every`` items."""
     for number, item in enumerate(items, 1):
         yield item
         if not number % every:

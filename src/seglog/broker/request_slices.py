@@ -5,7 +5,7 @@ requests of a few elements, which the handler answers one by one, and their answ
 depend on each other is not listed here: its handler takes turns itself (`seglog.broker.offload.in_turns`).
 
 The size of a request says little about its answer: a few hundred bytes may name one group of a thousand members a
-hundred times. So requests of these APIs with more than one element are cut whatever their size.
+hundred times. So requests of these APIs are cut whatever their size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Lists(NamedTuple):
 
 _LISTS: Final[Mapping[int, _Lists]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _Lists(("topics", "partitions"), ("topics", "partitions")),
-    ApiKey.OFFSET_FETCH: _Lists(("groups",), ("groups",), 1),
+    ApiKey.OFFSET_FETCH: _Lists(("groups",), ("groups",)),
     ApiKey.FIND_COORDINATOR: _Lists(("coordinator_keys",), ("coordinators",)),
     ApiKey.DESCRIBE_GROUPS: _Lists(("groups",), ("groups",), 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _Lists(("group_ids",), ("groups",), 1),
@@ -47,8 +47,9 @@ SLICED: Final = _LISTS.keys()
 
 
 def is_cut(key: int, request: Message) -> bool:
-    """Whether the request is answered in slices: one of the `SLICED` APIs with several elements."""
-    return key in SLICED and len(getattr(request, _LISTS[key].asked[0], None) or ()) > 1
+    """Whether a request of any API is answered in more than one slice."""
+    lists = _LISTS.get(key)
+    return lists is not None and _size(request, lists.asked) > lists.most
 
 
 async def answer_in_slices(handler: ApiHandler, request: Message, context: RequestContext) -> Answer:

@@ -60,7 +60,7 @@ _seglog() {
     for line in "${(@f)$(seglog __complete zsh "${(@Q)words[2,CURRENT]}" 2>/dev/null)}"; do
         case $line in
             '') ;;
-            ':files') [[ $PREFIX == --*=* ]] && compset -P '*='; _files; return ;;
+            ':files') [[ $PREFIX == --*=* ]] && compset -P 1 '*='; _files; return ;;
             *) found+=("${line%%$'\\t'*}"); shown+=("${line/$'\\t'/  -- }") ;;
         esac
     done

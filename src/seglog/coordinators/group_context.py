@@ -166,7 +166,7 @@ class GroupContext(CoordinatorContext):
         return end
 
     def uncommitted_end(self) -> int:
-        """The offset up to which the log must be committed before everything in it is; 0 if all is committed."""
+        """The log end offset if some records are not committed yet; otherwise 0."""
         log = self.partition.log
         return log.log_end_offset if log.high_watermark < log.log_end_offset else 0
 

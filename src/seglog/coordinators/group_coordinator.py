@@ -242,6 +242,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupContext]):
         self._do(context, request.group_id, context.shard.join(request, ticket, new_id, context.now()))
         joined = await ticket
         assert isinstance(joined, JoinGroupResult)
+        if group is not None and joined.code is not ErrorCode.NONE:  # its last member may be removed here only
+            await self._committed(context, context.uncommitted_end())
         return joined
 
     def _has_room_for(self, request: JoinGroupRequest) -> bool:

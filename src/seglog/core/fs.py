@@ -507,7 +507,7 @@ _NOT_REGULAR: Final = (errno.ENXIO, errno.EISDIR, errno.ELOOP)
 
 
 def _open(path: str, flags: int, *, directory: bool = False) -> int:
-    """Open a regular file, or a ``directory``. Opening a FIFO would wait for its other end, perhaps forever."""
+    """Open a regular file, or also a directory if ``directory``. A FIFO would wait for its other end."""
     try:
         fd = with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW | os.O_NONBLOCK, 0o666))
     except OSError as error:
@@ -515,7 +515,7 @@ def _open(path: str, flags: int, *, directory: bool = False) -> int:
             raise NotRegularFileError(errno.EINVAL, "not a regular file", path) from error
         raise write_error(error, path) from None
     mode = os.fstat(fd).st_mode
-    if not (stat_module.S_ISDIR(mode) if directory else stat_module.S_ISREG(mode)):
+    if not stat_module.S_ISREG(mode) and not (directory and stat_module.S_ISDIR(mode)):
         os.close(fd)
         raise NotRegularFileError(errno.EINVAL, "not a regular file", path)
     return fd

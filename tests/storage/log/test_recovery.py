@@ -224,7 +224,7 @@ def test_a_missing_or_impossible_index_is_made_anew(kind: str, clean: bool) -> N
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("damage", ["", "no entry", "zeros", "missing"])
+@pytest.mark.parametrize("damage", ["", "no entry", "one zero", "zeros", "missing"])
 def test_indexes_of_flushed_segments_are_whole_after_a_start_and_a_power_cut(damage: str, seed: int) -> None:
     """The start completes them or makes them anew, and a clean stop flushes only what was not flushed before."""
     fs, bases, known = filled()
@@ -233,6 +233,8 @@ def test_indexes_of_flushed_segments_are_whole_after_a_start_and_a_power_cut(dam
         path = name(base, ".timeindex")
         if damage == "no entry":
             fs.write(path, before[path][:-12])
+        elif damage == "one zero":
+            fs.write(path, before[path] + bytes(12))
         elif damage == "zeros":
             fs.write(path, before[path] + bytes(1_200 - len(before[path])))
         elif damage == "missing":

@@ -3,6 +3,7 @@ ListConfigResources. Rules and messages are those of ``ConfigurationControlManag
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -22,7 +23,7 @@ from seglog.broker.apis.config_rules import (
 from seglog.broker.apis.group_configs import GroupConfigs
 from seglog.broker.configuration import DEFAULT, Configuration
 from seglog.broker.identity import Identity
-from seglog.broker.offload import in_turns
+from seglog.broker.offload import SLICE, in_turns
 from seglog.broker.requests import FAILURES, Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.topics.topic_changes import TopicChanges
 from seglog.broker.topics.topic_validation import check_topic_name
@@ -106,11 +107,12 @@ class ConfigApis:
     # Describe and list
 
     async def describe_configs(self, request: Message, _: RequestContext) -> Answer:
-        """A few bytes ask for some hundred keys: other connections have their turn after each resource, and all keys of
-        one are described once."""
+        """A few bytes ask for some hundred keys: other connections have their turn after so many, and a resource may be
+        named only once without ``configuration_keys``."""
         results = []
         described: set[tuple[int, str]] = set()
-        async for resource in in_turns(request.resources, 1):
+        keys = 0
+        for resource in request.resources:
             result: dict[str, Any] = {
                 "resource_type": resource.resource_type,
                 "resource_name": resource.resource_name,
@@ -128,7 +130,12 @@ class ConfigApis:
                 if not getattr(request, "include_documentation", False):
                     found = [{**config, "documentation": None} for config in found]
                 result["configs"] = found
+                keys += len(found)
             results.append(result)
+            keys += 1
+            if keys >= SLICE:
+                await asyncio.sleep(0)
+                keys = 0
         return {"results": results}
 
     def _describe(self, resource: Message) -> list[dict[str, Any]]:
@@ -353,7 +360,7 @@ def _check_first(described: set[tuple[int, str]], resource: Message) -> None:
     """`ApiError` for a resource that is among ``described``; otherwise it is added."""
     one = resource.resource_type, resource.resource_name
     if one in described:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"All keys of {one[1]!r} are asked for more than once")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{one[1]!r} appears more than once without configuration keys")
     described.add(one)
 
 

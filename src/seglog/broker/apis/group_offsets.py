@@ -168,7 +168,16 @@ class GroupOffsetApis:
         stable = bool(request.require_stable)
         if any(self._coordinator.is_in_doubt(group.group_id) for group in request.groups):
             return self._fetch_newest(request.groups, context, require_stable=stable)
+        if len(request.groups) > 1:
+            return self._fetch_in_turns(request.groups, context, require_stable=stable)
         return {"groups": [self._fetch(group, context, require_stable=stable) for group in request.groups]}
+
+    async def _fetch_in_turns(
+        self, groups: Sequence[Message], context: RequestContext, *, require_stable: bool
+    ) -> Answer:
+        """Other connections have their turn after each group, which may have any number of offsets."""
+        found = [self._fetch(group, context, require_stable=require_stable) async for group in in_turns(groups, 1)]
+        return {"groups": found}
 
     async def _fetch_newest(
         self, groups: Sequence[Message], context: RequestContext, *, require_stable: bool

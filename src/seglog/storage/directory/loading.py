@@ -96,8 +96,8 @@ def load_partitions(
                 loaded[partition] = result()
             except NotRegularFileError as error:  # its disk works
                 refused[partition] = DamagedPartitionError(
-                    f"{error.filename}: {error.strerror}. The partition is not opened: see `seglog repair "
-                    f"{os.path.dirname(error.filename)}`"
+                    f"{error.filename} is not a regular file. The partition is not opened: move it away, then see "
+                    f"`seglog repair {os.path.dirname(error.filename)}`"
                 )
                 _logger.error("partition %s is not opened: %s", partition, refused[partition])
             except (OSError, LogDirOfflineError) as error:

@@ -271,7 +271,7 @@ class Segment:
         """
         self.read_largest_timestamp()
         indexes = self.offset_index, self.time_index
-        if self.max_timestamp <= self.time_index.last.timestamp and all(index.is_full for index in indexes):
+        if self.max_timestamp <= self.time_index.last.timestamp and all(one.file_size == one.size for one in indexes):
             return
         self.time_index.make_room()
         self.become_inactive()
