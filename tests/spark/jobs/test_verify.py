@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.spark.jobs import verify as job
-from seglog.spark.jobs.driver import JobFailedError
+from seglog.spark.jobs.driver import JobFailedError, plain_errors
 from seglog.storage.offline.verify import partition_files as verify_partition
 from seglog.storage.offline.verify import verify
 from tests import golden
@@ -102,15 +103,21 @@ def test_verifies_files_and_partitions_and_refuses_others(spark: SparkSession, t
         job.verify(spark, [str(tmp_path / "other")])
 
 
-def test_an_error_in_a_worker_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_file_is_a_finding(spark: SparkSession, tmp_path: Path) -> None:
     log = make_dir(tmp_path / "logs", size=9000) / f"{0:020d}.log"
     log.unlink()
     log.symlink_to(log.name)
-    with pytest.raises(OSError, match="Too many levels of symbolic links"):
-        verify([str(tmp_path / "logs")])
-    with pytest.raises(JobFailedError, match=r"^OSError: \[Errno \d+\] Too many levels of symbolic links") as raised:
-        job.verify(spark, [str(tmp_path / "logs")])
-    assert "\n" not in str(raised.value)
+    found = job.verify(spark, [str(tmp_path / "logs")])
+    assert found == verify([str(tmp_path / "logs")])
+    assert (str(log), "not a regular file") in [(one.file, one.reason) for one in found.findings]
+
+
+def test_an_error_in_a_worker_is_one_line(spark: SparkSession) -> None:
+    def fail(_: int) -> None:
+        raise OSError(EIO, "Input/output error", "0.log")
+
+    with pytest.raises(JobFailedError, match=r"^OSError: \[Errno 5\] Input/output error: '0.log'$"), plain_errors():
+        spark.sparkContext.parallelize([1], 1).map(fail).collect()
 
 
 def test_findings_as_a_table(spark: SparkSession, tmp_path: Path) -> None:
