@@ -96,9 +96,9 @@ def _clients(root: Path) -> Iterator[str]:
             tool = "Kafka's command line tools" if name.startswith("tools-") else name
             yield f"| {tool} | {found['version']} | {_cell(found)} |"
     yield ""
-    yield "The clients' own tests of security, run by hand with users and certificates made for them: kafkajs's own has a"
-    yield "SHA-1 signature, which OpenSSL refuses. None of these failed with seglog. aiokafka's two tests of Kerberos, which"
-    yield "seglog does not support, were left out."
+    yield "The clients' own tests of security, run by hand with users and certificates made for them: kafkajs's own"
+    yield "has a SHA-1 signature, which OpenSSL refuses. None of these failed with seglog. aiokafka's two tests of"
+    yield "Kerberos, which seglog does not support, were left out."
     yield ""
     yield "| subjects | suite | version | tests passed |"
     yield "|---|---|---|---:|"
