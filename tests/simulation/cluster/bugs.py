@@ -633,7 +633,7 @@ BUGS = (
     Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=7, rates=_AWAY),
     Bug("B-17", "proposal-is-written", _proposal_is_written, seed=7, scenario=_ONE_IS_ENOUGH, rates=_AWAY),
     Bug("B-17", "epoch-of-last-life", _epoch_of_last_life, rates=_AWAY),
-    Bug("B-17", "one-vouches", _one_vouches, seed=37, scenario=_GROUPS, rates=_UNNOTICED),
+    Bug("B-17", "one-vouches", _one_vouches, seed=50, scenario=_GROUPS, rates=_UNNOTICED),
     Bug("B-17", "doubt-by-timer", _doubt_by_timer, seed=80, scenario=_GROUPS, rates=_PAUSED),
     Bug("", "allowance-is-kept", allowance_is_kept, seed=3, scenario=_PRINCIPALS),
     Bug("", "no-acls-at-first", no_acls_at_first, scenario=_PRINCIPALS, rates={"crash_every": 1_000}),
