@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus
 from seglog.console.live import changes
@@ -17,7 +16,7 @@ from tests.broker.python_clients import NewTopic
 from tests.cli.run import seglog_command
 from tests.console.asking import TOKEN, Asked, Started, start
 from tests.kit.ports import free_port
-from tests.kit.topics import commit, committed, create_topics, values, write_all
+from tests.kit.topics import begin_work, commit, committed, create_topics, values, write_all
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -28,16 +27,8 @@ def writing(broker: RunningNode, tmp_path_factory: pytest.TempPathFactory) -> It
     """A console of the broker and its directory that may write. Partition 0 of ``work`` has 20 records, of which group
     ``readers`` has read 5, and 4 of a transaction that stays open."""
     create_topics(broker.bootstrap, NewTopic("work", 2, 1))
-    write_all(broker.bootstrap, "work", [f'{{"number": {number}}}' for number in range(20)], batch=5)
-    commit(broker.bootstrap, "readers", "work", 5)
-    settings = {"transactional.id": "open", "transaction.timeout.ms": 900_000}
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **settings})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    for _ in range(4):
-        producer.produce("work", b"open", partition=0)
-    producer.flush(60)
-    with start(tmp_path_factory.mktemp("console"), str(broker.path), "-b", broker.bootstrap, "--write") as running:
+    shown = str(broker.path), "-b", broker.bootstrap
+    with begin_work(broker.bootstrap), start(tmp_path_factory.mktemp("console"), *shown, "--write") as running:
         yield running
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from seglog.protocol.apis import APIS, ApiKey
 from tests.broker.broker_thread import RunningNode, Wire
+from tests.broker.security.acl_node import everything
 from tests.broker.security.permission_requests import TOPICS, USERS, acls_of, creation, requests
 from tests.broker.security.secured_node import log_in
 from tests.cases import case
@@ -20,15 +21,6 @@ from tests.kafka.acl_node import AclKafkaNode, acl_settings, password_of
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("acl-answers")
-_EVERYTHING: Final = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 _SETTINGS: Final = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
@@ -92,7 +84,7 @@ def _prepare(wire: Wire, ids: dict[str, UUID]) -> None:
 
 
 def _number_of_acls(wire: Wire) -> int:
-    return sum(len(one.acls) for one in wire.ask(ApiKey.DESCRIBE_ACLS, **_EVERYTHING).resources)
+    return sum(len(one.acls) for one in wire.ask(ApiKey.DESCRIBE_ACLS, **everything()).resources)
 
 
 def _await(wire: Wire, key: ApiKey, version: int, **contents: object) -> None:

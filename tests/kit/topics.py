@@ -121,3 +121,19 @@ def committed(bootstrap: str, group: str, topic: str) -> int:
     with consumer(bootstrap, group) as member:
         (found,) = member.committed([TopicPartition(topic, 0)], timeout=_SECONDS)
         return found.offset
+
+
+@contextmanager
+def begin_work(bootstrap: str) -> Iterator[None]:
+    """Partition 0 of ``work``, which exists, gets 20 records, of which group ``readers`` has read 5, and 4 of a
+    transaction that stays open."""
+    write_all(bootstrap, "work", [f'{{"number": {number}}}' for number in range(20)], batch=5)
+    commit(bootstrap, "readers", "work", 5)
+    settings = {"transactional.id": "open", "transaction.timeout.ms": 900_000}
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **settings})
+    producer.init_transactions(_SECONDS)
+    producer.begin_transaction()
+    for _ in range(4):
+        producer.produce("work", b"open", partition=0)
+    producer.flush(_SECONDS)
+    yield

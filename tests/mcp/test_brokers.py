@@ -16,7 +16,7 @@ from seglog.testing import Broker
 from tests.cli.run import seglog_command
 from tests.kit.confluent_registry import id_bytes, registry_client, schema
 from tests.kit.ports import free_port
-from tests.kit.topics import commit, write_all
+from tests.kit.topics import begin_work
 from tests.mcp.agent import Agent, start
 
 pytestmark = pytest.mark.xdist_group("mcp")
@@ -72,16 +72,7 @@ _REFUSED: Final[list[tuple[str, dict[str, object], str]]] = [
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     """``work``: 20 records in partition 0, of which group ``readers`` has read 5, and 4 of an open transaction."""
-    with Broker({"work": 2}) as running:
-        write_all(running.bootstrap, "work", [f'{{"number": {number}}}' for number in range(20)], batch=5)
-        commit(running.bootstrap, "readers", "work", 5)
-        settings = {"transactional.id": "open", "transaction.timeout.ms": 900_000}
-        producer = Producer({"bootstrap.servers": running.bootstrap, "log_level": 0, **settings})
-        producer.init_transactions(60)
-        producer.begin_transaction()
-        for _ in range(4):
-            producer.produce("work", b"open", partition=0)
-        producer.flush(60)
+    with Broker({"work": 2}) as running, begin_work(running.bootstrap):
         yield running
 
 

@@ -19,7 +19,7 @@ from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
 from tests.kit.virtual_loop import VirtualLoop, World
 from tests.kit.virtual_net import Address, Network
-from tests.simulation.principals import Login, log_in
+from tests.simulation.principals import Login, log_in, renewal_of
 from tests.simulation.truth import Truth, ViolationError, check
 from tests.simulation.wire import Channel, LostError, connect
 
@@ -84,8 +84,7 @@ class Client(ABC):
     async def _begin_session(self, channel: Channel) -> None:
         lifetime = await self.log_in(channel)
         if lifetime is not None:
-            # A broker refuses to begin again within a second (KIP-368)
-            channel.renew_at = self.world.now + max(1.0, lifetime * self.rng.uniform(0.5, 0.9))
+            channel.renew_at = self.world.now + renewal_of(lifetime, self.rng)
 
     async def log_in(self, channel: Channel) -> float | None:
         """By ``login``, if there is one. Returns the seconds until the session ends."""

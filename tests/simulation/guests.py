@@ -15,11 +15,11 @@ from seglog.protocol.apis import ApiKey
 from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
+from tests.broker.security.acl_node import everything
 from tests.simulation.clients import OUT_OF_RANGE, PASSING, Client
 from tests.simulation.principals import (
     BOB,
     CLUSTER,
-    EVERY_ACL,
     GROUPS,
     TOPIC_DENIED,
     Change,
@@ -100,7 +100,7 @@ class Administrator(Client):
     async def _list(self) -> None:
         since = self.permissions.seen(BROKER)
         try:
-            answer = await self.ask(ApiKey.DESCRIBE_ACLS, **EVERY_ACL)
+            answer = await self.ask(ApiKey.DESCRIBE_ACLS, **everything())
         except LostError:
             return
         check(answer.error_code == 0, f"the administrator is told {answer.error_code}")

@@ -108,6 +108,12 @@ def secured(host: str, port: int, *, reauth_ms: str) -> dict[str, str]:
     }
 
 
+def renewal_of(lifetime: float, rng: Random) -> float:
+    """After so many seconds a client logs in again, of a session of ``lifetime`` seconds. A broker refuses to begin
+    again within a second (KIP-368)."""
+    return max(1.0, lifetime * rng.uniform(0.5, 0.9))
+
+
 async def log_in(channel: Channel, login: Login, answer: Answer) -> float | None:
     """Authenticate, or again. Returns the seconds until the session ends, None without an end.
     `AuthenticationFailedError`."""
@@ -491,18 +497,6 @@ def draw_forbidden(rng: Random, nodes: Sequence[int], place: TopicPartition, top
     state = {"replica_id": node, "replica_epoch": rng.randrange(1, 9)}
     contents |= {"replica_state": state, "topics": [{"topic_id": topic_id, "partitions": [part]}]}
     return Forbidden(ApiKey.FETCH, 17, contents, refused)
-
-
-EVERY_ACL: Final[Mapping[str, Any]] = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
-"""The filter of DescribeAcls that matches all."""
 
 
 async def must_be_refused(

@@ -56,7 +56,7 @@ def add(wire: Wire, *acls: Acl) -> None:
 
 
 def everything(**more: Any) -> dict[str, Any]:
-    """A filter, as an element of DeleteAcls."""
+    """A filter that matches all ACLs, as an element of DeleteAcls or as DescribeAcls; ``more`` narrows it."""
     any_ = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     return {**any_, "resource_name_filter": None, "principal_filter": None, "host_filter": None, **more}
 

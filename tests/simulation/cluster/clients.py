@@ -17,7 +17,7 @@ from seglog.records.record import NewRecord, encode_batch
 from tests.kit.virtual_broker import PORT
 from tests.kit.virtual_loop import VirtualLoop
 from tests.simulation.cluster.contents import TOPIC
-from tests.simulation.principals import log_in, login_of
+from tests.simulation.principals import log_in, login_of, renewal_of
 from tests.simulation.wire import Channel, LostError, connect
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ class Client:
     async def begin_session(self, node_id: int, channel: Channel) -> None:
         lifetime = await self.log_in(node_id, channel)
         if lifetime is not None:
-            # A broker refuses to begin again within a second (KIP-368)
-            channel.renew_at = self.world.now + max(1.0, lifetime * self.rng.uniform(0.5, 0.9))
+            channel.renew_at = self.world.now + renewal_of(lifetime, self.rng)
 
     async def log_in(self, node_id: int, channel: Channel) -> float | None:
         """By ``login``, if there is one. Returns the seconds until the session ends."""

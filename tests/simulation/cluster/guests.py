@@ -17,13 +17,13 @@ from seglog.broker.security.acls import Entry, Operation, Pattern, Permission, R
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
+from tests.broker.security.acl_node import everything
 from tests.kit.virtual_broker import PORT
 from tests.simulation.cluster.clients import EPOCH_MS, Client
 from tests.simulation.cluster.contents import TOPIC
 from tests.simulation.principals import (
     ALICE,
     BOB,
-    EVERY_ACL,
     GROUPS,
     MALLORY,
     TOPIC_DENIED,
@@ -103,7 +103,7 @@ class Administrator(_Inquirer):
         change.answered(host.host, since_state, answer)
 
     async def _listed(self, host: Host) -> Message:
-        return await self.ask(host.node_id, ApiKey.DESCRIBE_ACLS, patience=_PATIENCE, **EVERY_ACL)
+        return await self.ask(host.node_id, ApiKey.DESCRIBE_ACLS, patience=_PATIENCE, **everything())
 
     async def agree(self) -> None:
         """Ends when every broker goes by the last ACLs."""
