@@ -41,6 +41,7 @@ def test_all_rows_come_in_answers_of_limited_size(rows: list[Any], head: dict[st
         {f"name {number}": number for number in range(100_000)},
         {"a" * 100_000: 1},
         [[["x" * 1000] * 100] * 100],
+        [{"directories": [{f"file {file}": "x" * 300 for file in range(40)}] * 12}] * 12,
         "\x00" * 10**5,
     ],
 )

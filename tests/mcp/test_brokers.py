@@ -11,6 +11,8 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 
+from seglog.console import records
+from seglog.console.command import Decoding, Target
 from seglog.mcp.tools import TOOLS
 from seglog.testing import Broker
 from tests.cli.run import seglog_command
@@ -175,11 +177,33 @@ def test_files_tell_what_brokers_that_are_away_do_not(tmp_path: Path) -> None:
                 assert record["value"] == "tea"
             about = agent.ask("explain", topic="work", partition=0)
             assert (about["from"], "brokers" in about) == ("disk", False)
+            assert agent.refused("explain", topic="work", partition=0, group="none") == "group none does not exist"
         broker.stop()
         with start(*both, "--timeout", "1") as agent:
             told = agent.ask("explain", topic="work", partition=0)
             assert (told["logEndOffset"], broker.bootstrap in told["brokers"]) == (1, True)
             assert broker.bootstrap in agent.refused("cluster")
+
+
+def test_aborted_batches_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_SCANNED_BYTES", 1_000)
+    with Broker({"aborted": 1}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, "transactional.id": "aborts"})
+        producer.init_transactions(60)
+        for _ in range(6):
+            producer.begin_transaction()
+            producer.produce("aborted", b"x" * 600)
+            producer.flush(60)
+            producer.abort_transaction(60)
+        console = Target(bootstrap=broker.bootstrap, timeout=60.0).open(Decoding(), command="console")
+        reader = records.Reader(console.cluster, console.clock, console.typed)
+        ways: list[int | None] = [0]
+        while ways[-1] is not None:
+            page = reader.read("aborted", 0, ways[-1], records.Extent(9, 9), records.Filter(), "read_committed")
+            assert page["records"] == []
+            ways.append(page["next"])
+    assert len(ways) > 3
+    assert ways[:-1] == sorted(set(ways[:-1]), key=lambda one: -1 if one is None else one)
 
 
 def test_brokers_that_do_not_answer_are_one_sentence() -> None:

@@ -199,6 +199,7 @@ def test_damage_is_told_and_not_mended(directories: list[Path], tmp_path: Path) 
         assert (found["isDamaged"], found["findings"][0]["file"]) == (True, str(copy / log))
         cut = agent.ask("records", **_FLIGHTS, offset=0)
         assert (cut["records"], log in cut["damage"] or "CRC" in cut["damage"]) == ([], True)
+        assert cut["next"] is None
         assert agent.ask("explain", **_FLIGHTS)["statements"]
     assert (copy / log).read_bytes() == data
 

@@ -120,6 +120,12 @@ def test_a_missing_extra_is_named_with_its_pip_command(
     assert ran.err == "seglog: seglog mcp needs mcp: pip install 'seglog[mcp]'\n"
 
 
+def test_a_closed_stdin_is_one_sentence(run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    ran = run("mcp", directory)
+    assert (ran.code, ran.err) == (2, "seglog: mcp needs stdin and stdout for its host\n")
+
+
 def test_the_end_of_stdin_ends_it_in_the_middle_of_a_call(directory: Path) -> None:
     with _silent_broker() as (address, server), _started(str(directory), "-b", address, "--timeout", _FOREVER) as raw:
         raw.begin()

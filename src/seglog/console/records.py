@@ -93,7 +93,7 @@ class _Answer:
     def __init__(self, clock: Clock, wanted: Filter, extent: Extent) -> None:
         self._now = clock.monotonic
         self._until = math.inf
-        """The limit begins with the first record: what is slow before that, such as a connection, has its own."""
+        """The limit begins with the first batch: what is slow before that, such as a connection, has its own."""
         self._wanted = wanted
         self._count, self._most = extent
         self.rows: list[Document] = []
@@ -102,9 +102,17 @@ class _Answer:
     def is_full(self) -> bool:
         return len(self.rows) >= self._count or self.bytes >= _SCANNED_BYTES or self._now() > self._until
 
-    def add(self, record: Record, **more: object) -> None:
-        if not self.scanned:
+    def skip(self, size: int) -> None:
+        """A batch of so many bytes of which no record is readable."""
+        self._begin()
+        self.bytes += size
+
+    def _begin(self) -> None:
+        if self._until == math.inf:
             self._until = self._now() + _SECONDS
+
+    def add(self, record: Record, **more: object) -> None:
+        self._begin()
         self.scanned += 1
         self.bytes += len(record.key or b"") + len(record.value or b"")
         if not self._wanted.matches(record.timestamp, record.key, record.value, record.headers):
@@ -178,7 +186,8 @@ def from_disk(
             following = header.last_offset + 1
     except CorruptError as error:
         damage = str(error)
-    return {**answer.document(following, start, end), "damage": damage, "from": "disk"}
+    after = following if damage is None else None  # the same batch would come again
+    return {**answer.document(after, start, end), "damage": damage, "from": "disk"}
 
 
 class Reader(NamedTuple):
@@ -230,7 +239,13 @@ class Reader(NamedTuple):
                 for fetched in answers:
                     following = fetched.position
                     for header, entry in readable_batches(fetched):
-                        records = [] if entry is None else any_magic.decode(fetched.records, entry, limit=_DECOMPRESSED)
+                        if answer.is_full():
+                            return following
+                        if entry is None:
+                            answer.skip(header.size)
+                            following = header.next_offset
+                            continue
+                        records = any_magic.decode(fetched.records, entry, limit=_DECOMPRESSED)
                         for record in self.typed.decode(*place, records):
                             if offset <= record.offset < end:
                                 if answer.is_full():

@@ -31,6 +31,8 @@ class Answer(NamedTuple):
         if len(whole) <= MOST_CHARACTERS:
             return whole
         head, is_cut = _shortened({**self.document, self.rows: []}, MOST_CHARACTERS // 2)
+        if not isinstance(head, dict):
+            head = {"head": head}
         left = MOST_CHARACTERS - len(_json(head)) - _NOTE
         shown: list[Any] = []
         for row in rows:

@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from seglog.cli.options import with_options
-from seglog.cli.output import FINE, warn
+from seglog.cli.output import FINE, fail, warn
 from seglog.cli.signals import leave_on_signals
 from seglog.console.command import Decoding, Target
 from seglog.core.extras import require
@@ -30,7 +30,9 @@ def mcp(target: Target = _NOTHING, decoding: Decoding = _AS_BYTES) -> int:
     from seglog.mcp.tools import Sources
 
     sources = Sources(target.open(decoding, command="mcp"), PrintOptions(**decoding._asdict()).typed_options())
-    if sys.stdin is not None and sys.stdin.isatty():
+    if sys.stdin is None:
+        return fail("mcp needs stdin and stdout for its host")
+    if sys.stdin.isatty():
         warn("seglog mcp speaks the Model Context Protocol on stdin and stdout: see docs/mcp.md; Ctrl-C ends it")
     try:
         asyncio.run(serve(sources))

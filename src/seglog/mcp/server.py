@@ -28,7 +28,7 @@ from seglog.mcp.answers import visible
 from seglog.mcp.tools import INSTRUCTIONS, Sources, Work, call, tools_of
 
 _CALLS: Final = 4
-"""At once; a call that was cancelled counts until its thread has noticed."""
+"""At once. A call that was cancelled no longer counts; its thread ends when it notices, or by its time-outs."""
 
 
 _MOST_SENTENCE: Final = 2000
@@ -89,6 +89,7 @@ def _server(sources: Sources) -> Server[Any]:
 def _text(sources: Sources, name: str, given: dict[str, Any], work: Work) -> tuple[str, bool]:
     """In a thread. The answer, or the sentence that says why there is none."""
     try:
+        work.begin()
         return call(sources, name, given, work), False
     except OSError as error:
         return _sentence(describe_os_error(error)), True

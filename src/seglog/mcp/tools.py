@@ -5,9 +5,11 @@ A tool's ``act`` runs in a thread. It gets checked arguments, and returns rows o
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seglog.cli.explain.command import directory_of, partition_document, read_time
@@ -51,23 +53,31 @@ class StoppedError(SeglogError):
     """The client has cancelled the call, or it takes too long."""
 
 
+class UnknownGroupError(SeglogError):
+    """The brokers answer, and have no such group."""
+
+
 class Work:
-    """One call. Its thread asks `check` between two steps; any thread may `stop` it."""
+    """One call. Its thread asks `check` between two steps, if it may be long; any thread may `stop` it."""
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.monotonic
-        self._deadline = clock.monotonic() + _SECONDS
+        self._deadline = math.inf
         self._stopped = threading.Event()
+
+    def begin(self) -> None:
+        """From now on it has its time; what it has waited for before does not count."""
+        self._deadline = self._now() + _SECONDS
 
     def stop(self) -> None:
         self._stopped.set()
 
     def check(self, instead: str) -> None:
-        """`StoppedError`; ``instead`` is a command that has no limit."""
+        """`StoppedError`; ``instead`` says what to do then, such as to run a command, which has no limit."""
         if self._stopped.is_set():
             raise StoppedError("the call was cancelled")
         if self._now() > self._deadline:
-            raise StoppedError(f"this takes longer than {_SECONDS:g} s here: name a topic, or run {instead}")
+            raise StoppedError(f"this takes longer than {_SECONDS:g} s here: {instead}")
 
 
 class Sources(NamedTuple):
@@ -197,10 +207,10 @@ def _groups(sources: Sources, given: Mapping[str, Any], work: Work) -> Answer:
 
 
 def _check_group(cluster: Cluster, group: str) -> None:
-    """Raise `RequestFailedError` if it does not exist. To ask for the coordinator of any group would make a broker
+    """Raise `UnknownGroupError` if it does not exist. To ask for the coordinator of any group would make a broker
     create ``__consumer_offsets``."""
     if group not in {one.group for one in listed_groups(cluster)}:
-        raise RequestFailedError(f"group {group} does not exist")
+        raise UnknownGroupError(f"group {group} does not exist")
 
 
 def _lag(sources: Sources, given: Mapping[str, Any], _: Work) -> Answer:
@@ -248,7 +258,7 @@ def _whole(document: Document, rows: str) -> Answer:
 def _verify(sources: Sources, given: Mapping[str, Any], work: Work) -> Answer:
     disk = sources.console.disk
     replica = disk.replica(given["topic"], given["partition"], given["root"])
-    report = disk.verify(replica, lambda _: work.check(f"seglog verify {replica.path}"))
+    report = disk.verify(replica, lambda _: work.check(f"run seglog verify {quote(replica.path)}"))
     findings = [finding_document(one) for one in report.findings]
     document = {"path": replica.path, "isDamaged": report.is_damaged, **as_document(report)}
     return page(document, "findings", findings, given["first"], given["count"])
@@ -257,11 +267,12 @@ def _verify(sources: Sources, given: Mapping[str, Any], work: Work) -> Answer:
 def _du(sources: Sources, given: Mapping[str, Any], work: Work) -> Answer:
     paths = sources.console.disk.paths()
     topic, by = given["topic"], given["by"]
+    instead = f"name a topic, or run seglog du {' '.join(map(quote, paths))}"
 
     @contextmanager
     def meter(_label: str, _total: int) -> Iterator[ProgressCallback]:
-        work.check(f"seglog du {' '.join(paths)}")
-        yield lambda _: work.check(f"seglog du {' '.join(paths)}")
+        work.check(instead)
+        yield lambda _: work.check(instead)
 
     only = None if topic is None else [topic]
     report = du.measure(OsFs(), paths, only, reads_keys=given["keys"], progress=meter)
@@ -323,6 +334,7 @@ def _explain(sources: Sources, given: Mapping[str, Any], work: Work) -> Answer:
         return _explain_by_files(console, console.cluster, given, question, head, work)
     except RequestFailedError as error:  # the directory says as much as it knows
         head["brokers"] = f"configurations and groups are those of the directory, because of {error}"
+        work.begin()  # the brokers have taken their time
         return _explain_by_files(console, None, given, question, head, work)
 
 
@@ -354,8 +366,8 @@ def _explain_by_files(
     rows: list[Document] = [{"partition": number} for number in numbers]
     chosen = range(first, min(first + count, len(numbers))) if given["partition"] is None else range(1)
     for at in chosen:
-        work.check(f"seglog explain --topic {topic}")
         replica = disk.replica(topic, numbers[at], given["root"])
+        work.check(f"run seglog explain {quote(disk.roots[replica.root])} --topic {quote(topic)}")
         if replica.root not in directories:
             directories[replica.root] = directory_of(OsFs(), disk.roots[replica.root], [], cluster)
         explained = directories[replica.root].explain(replica.path, question)
