@@ -19,8 +19,8 @@ _AS_BYTES: Final = Decoding()
 
 @with_options
 def mcp(target: Target = _NOTHING, decoding: Decoding = _AS_BYTES) -> int:
-    """Offer a log directory, a cluster, or both as tools of the Model Context Protocol, which only read: lag, explain,
-    topics, records and more. A program such as an agent's host starts it, and speaks to it on stdin and stdout."""
+    """Offer a log directory, a cluster, or both as read-only tools of the Model Context Protocol: lag, explain, topics,
+    records and more. A program such as an agent's host starts it and talks to it on stdin and stdout."""
     target.check("mcp")
     decoding.check()
     leave_on_signals()

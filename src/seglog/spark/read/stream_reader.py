@@ -93,7 +93,7 @@ class SeglogStreamReader(ErrorSentences, DataSourceStreamReader, SupportsTrigger
         self._looked: _Snapshot | None = None
         """Where the last ends come from, until a batch is planned with them."""
         self._ids: dict[str, UUID] = {}
-        """Of the topics that the last offsets are of. A checkpoint has none, so they are of this run."""
+        """The topics' ids as of the last offsets. A checkpoint stores none, so they are known only within this run."""
         self._last_trigger: float | None = None
         self._published: dict[TopicPartition, int] = {}
 
